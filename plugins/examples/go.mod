@@ -1,0 +1,7 @@
+module github.com/mqrun/mqrun/plugins/examples
+
+go 1.24
+
+require github.com/mqrun/mqrun/pluginsdk/go v0.0.0
+
+replace github.com/mqrun/mqrun/pluginsdk/go => ../../pluginsdk/go

@@ -1,0 +1,3 @@
+module github.com/mqrun/mqrun/pluginsdk/go
+
+go 1.24
