@@ -71,8 +71,8 @@ func settle(err error) Verdict {
 	if err == nil {
 		return VerdictOK
 	}
-	v, ok := err.(*verdictError) //nolint:errorlint // the fast path; errors.As allocates
-	if !ok && !errors.As(err, &v) {
+	v := verdictOf(err)
+	if v == nil {
 		abiReason(err.Error())
 		return VerdictRetry
 	}
@@ -84,6 +84,16 @@ func settle(err error) Verdict {
 	}
 	abiReason(err.Error())
 	return v.verdict
+}
+
+func verdictOf(err error) *verdictError {
+	//nolint:errorlint // errors.As makes its target escape; most verdicts are not wrapped
+	if v, ok := err.(*verdictError); ok {
+		return v
+	}
+	var v *verdictError
+	errors.As(err, &v)
+	return v
 }
 
 func milliseconds(d time.Duration) uint32 {

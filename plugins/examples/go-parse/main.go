@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	mqrun "github.com/mqrun/mqrun/pluginsdk/go"
@@ -94,11 +95,23 @@ func explain(err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &kind):
-		return fmt.Errorf("%s is a %s, want a %s", kind.Field, kind.Value, kind.Type)
+		return fmt.Errorf("%s is a %s, want a %s", kind.Field, kind.Value, jsonKind(kind.Type))
 	case errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input":
 		return fmt.Errorf("truncated: the JSON ends after byte %d", syntax.Offset)
 	case errors.As(err, &syntax):
 		return fmt.Errorf("not JSON: %w at byte %d", err, syntax.Offset)
 	}
 	return err
+}
+
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Float64, reflect.Int64:
+		return "number"
+	case reflect.Slice:
+		return "array"
+	case reflect.Struct:
+		return "object"
+	}
+	return t.Kind().String()
 }
