@@ -1,0 +1,205 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// instance is one live copy of a module. One goroutine at a time owns it.
+type instance struct {
+	plugin  *Plugin
+	module  api.Module
+	memory  api.Memory
+	handler api.Function
+	call    *call
+	arena   *arena
+	stack   [1]uint64 // parameter and result of handler
+
+	calls   int
+	started uint32 // bytes of memory after starting
+	dead    bool
+}
+
+// instantiate makes an instance and starts it, all within limits.init.
+func (p *Plugin) instantiate(ctx context.Context) (*instance, error) {
+	in := &instance{plugin: p, arena: &arena{}, call: &call{plugin: p, done: make(chan struct{})}}
+	var scratch Result
+	in.call.begin(ctx, nil, &scratch, p.settings.Limits.Init)
+	err := in.start()
+	err = in.failure(ctx, nil, err)
+	if alive := in.call.end(); err == nil && !alive {
+		err = in.failure(ctx, nil, sys.NewExitError(sys.ExitCodeDeadlineExceeded))
+	}
+	if err != nil {
+		in.close()
+		return nil, err
+	}
+	in.started = in.memory.Size()
+	return in, nil
+}
+
+func (in *instance) start() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &fault{reason: ReasonABI, text: fmt.Sprintf("does not start: %v", r), stack: string(debug.Stack())}
+		}
+	}()
+	p, c := in.plugin, in.call
+	cfg := wazero.NewModuleConfig().WithName("").WithStartFunctions()
+	in.module, err = p.engine.runtime.InstantiateModule(experimental.WithMemoryAllocator(c, in.arena), p.engine.compiled, cfg)
+	if err != nil {
+		return err
+	}
+	in.memory = in.module.Memory()
+	in.handler = in.module.ExportedFunction(ExportHandle)
+	begin := ExportInitialize
+	if p.settings.Start != "" {
+		begin = p.settings.Start
+	}
+	if f := in.module.ExportedFunction(begin); f != nil {
+		if err := f.CallWithStack(c, nil); err != nil && !(begin == p.settings.Start && exitedZero(err)) {
+			return err
+		}
+	}
+	if f := in.module.ExportedFunction(ExportInit); f != nil {
+		if err := f.CallWithStack(c, in.stack[:]); err != nil {
+			return err
+		}
+		if code := int32(in.stack[0]); code != 0 {
+			text := fmt.Sprintf("%s returned %d", ExportInit, code)
+			if c.res.Reason != "" {
+				text += ": " + c.res.Reason
+			}
+			return &fault{reason: ReasonABI, text: text}
+		}
+	}
+	return nil
+}
+
+// exitedZero: a main that returns may still end in proc_exit(0).
+func exitedZero(err error) bool {
+	var f *fault
+	return errors.As(err, &f) && f.reason == ReasonExit && f.text == exitText(0)
+}
+
+// handle calls the guest once. After any error the instance is dead.
+func (in *instance) handle(ctx context.Context, m *Message, res *Result) (err error) {
+	c := in.call
+	c.begin(ctx, m, res, in.plugin.settings.Limits.Timeout)
+	defer func() {
+		if r := recover(); r != nil {
+			err = in.failure(ctx, m, &fault{reason: ReasonABI, text: fmt.Sprintf("mqrun itself failed: %v; please report it", r), stack: string(debug.Stack())})
+		}
+		if !c.end() {
+			in.dead = true
+		}
+	}()
+	in.calls++
+	in.stack[0] = uint64(uint32(len(m.Data)))
+	if err := in.handler.CallWithStack(c, in.stack[:]); err != nil {
+		return in.failure(ctx, m, err)
+	}
+	res.Code = int32(uint32(in.stack[0]))
+	if res.Code != OK {
+		res.discardOutputs()
+	}
+	return nil
+}
+
+// failure turns an error of wazero's into what Handle returns, and marks the instance as dead.
+func (in *instance) failure(ctx context.Context, m *Message, err error) error {
+	if err == nil {
+		return nil
+	}
+	in.dead = true
+	c := in.call
+	var f *fault
+	var exit *sys.ExitError
+	text, trace := frames(err)
+	switch {
+	case errors.As(err, &f):
+	case errors.As(err, &exit): // wazero's switch
+		f = c.stopped(c.state.Load())
+	}
+	if f == nil {
+		f = in.trapped(text, trace)
+	}
+	if f.reason == reasonCancelled {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return ErrClosed
+	}
+	e := &CallError{Reason: f.reason, Trace: trace, Guest: f.guest}
+	if f.stack != "" {
+		e.Trace += "\n\n" + f.stack
+	}
+	if e.Guest == "" {
+		e.Guest = c.log.panicText()
+	}
+	e.Text = prefix(in.plugin.settings.Name, m) + join(m, f.reason) + f.text
+	if f.reason == ReasonTimeout && place(trace) != "" {
+		e.Text += fmt.Sprintf(" (in %s)", place(trace))
+	}
+	if f.reason == ReasonTrap || f.reason == ReasonMemory || f.reason == ReasonExit {
+		if said := panicLine(e.Guest); said != "" {
+			e.Text += fmt.Sprintf("; guest said: %q", said)
+		}
+	}
+	return e
+}
+
+// join stands between "orders: message 17" and what happened: a host function's
+// name reads as a list, everything else as a sentence.
+func join(m *Message, reason string) string {
+	if m != nil && reason == ReasonABI {
+		return ": "
+	}
+	return " "
+}
+
+// trapped describes a trap, or a failed grow that ended in one.
+func (in *instance) trapped(text, trace string) *fault {
+	stderr := in.call.log.panicText()
+	where := place(trace)
+	if machinery(where) || where == "" {
+		if p := goPlace(stderr); p != "" {
+			where = p
+		}
+	}
+	f := &fault{reason: ReasonTrap, text: "trapped: " + text + inside(where)}
+	if in.full() || outOfMemory(stderr) {
+		f.reason = ReasonMemory
+		f.text = fmt.Sprintf("ran out of memory (limit %s): %s%s", bytesText(in.plugin.settings.Limits.Memory), text, inside(where))
+	}
+	return f
+}
+
+// full: the next page would have been refused.
+func (in *instance) full() bool {
+	return in.module != nil && !in.module.IsClosed() && in.memory != nil &&
+		in.memory.Size()/pageSize >= in.plugin.settings.Limits.pages()
+}
+
+// spent: the pool is to drop it.
+func (in *instance) spent() bool {
+	size := in.memory.Size()
+	l := in.plugin.settings.Limits.Memory
+	return in.dead || in.calls >= in.plugin.settings.Recycle ||
+		int64(size) > l-l/4 && size > in.started
+}
+
+func (in *instance) close() {
+	in.call.release()
+	if in.module != nil {
+		_ = in.module.Close(context.Background()) // no file system, nothing to fail
+	}
+	in.arena.free()
+}

@@ -1,0 +1,99 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Plugin is a loaded module with its pool of instances. Safe for concurrent use.
+type Plugin struct {
+	runtime  *Runtime
+	engine   *engine
+	digest   string
+	settings Settings
+	config   []byte // what config("") gives
+	pool     *pool
+
+	born time.Time // start of the monotonic clock
+
+	closing sync.Once
+	drained chan struct{} // closed once the engine is
+	err     error         // of closing the engine; read after drained
+}
+
+func newPlugin(r *Runtime, e *engine, digest string, s Settings) *Plugin {
+	p := &Plugin{runtime: r, engine: e, digest: digest, settings: s, config: s.ConfigJSON, born: time.Now(), drained: make(chan struct{})}
+	if p.config == nil {
+		m := s.Config
+		if m == nil {
+			m = map[string]string{}
+		}
+		p.config, _ = json.Marshal(m) // a map of strings always marshals
+	}
+	p.pool = newPool(p.instantiate, s.Workers, s.Isolation != "message", p.drain)
+	return p
+}
+
+// Name of the plugin.
+func (p *Plugin) Name() string { return p.settings.Name }
+
+// Digest is the sha256 of the original file, in hex.
+func (p *Plugin) Digest() string { return p.digest }
+
+// SetWorkers changes how many instances may be alive at once. Running calls are
+// left alone; waiting ones start as soon as there is room. n < 1 counts as 1.
+func (p *Plugin) SetWorkers(n int) { p.pool.setMax(max(n, 1)) }
+
+// Handle gives m to an instance and fills res. It blocks while all instances
+// are out. It returns nil and the guest's code in res, a *CallError when there
+// was none (the instance is gone), ctx.Err() when ctx ended first, or ErrClosed.
+func (p *Plugin) Handle(ctx context.Context, m *Message, res *Result) error {
+	res.Reset()
+	in, err := p.pool.get(ctx)
+	if err != nil {
+		var ce *CallError
+		if errors.As(err, &ce) {
+			return &CallError{Reason: ce.Reason, Text: fmt.Sprintf("%s: start a new instance: %s", prefix(p.settings.Name, m), ce.Text), Guest: ce.Guest, Trace: ce.Trace}
+		}
+		return err
+	}
+	err = in.handle(ctx, m, res)
+	p.pool.put(in)
+	if err != nil {
+		res.discardOutputs()
+	}
+	return err
+}
+
+func (r *Result) discardOutputs() {
+	clear(r.Outputs)
+	r.Outputs, r.data = r.Outputs[:0], r.data[:0]
+}
+
+// Close refuses new calls and waits for running ones. When ctx ends first they
+// are stopped and what they hold is freed as soon as they are; Close then
+// returns ctx.Err().
+func (p *Plugin) Close(ctx context.Context) error {
+	p.closing.Do(func() {
+		p.runtime.forget(p)
+		p.pool.close()
+	})
+	select {
+	case <-p.drained:
+		return p.err
+	case <-ctx.Done():
+		p.pool.kill()
+		return ctx.Err()
+	}
+}
+
+// drain runs once, when the pool is closed and its last instance is back.
+func (p *Plugin) drain() {
+	// The caller's context may be over by now; closing must not be.
+	p.err = p.engine.close(context.Background())
+	close(p.drained)
+}

@@ -1,0 +1,206 @@
+package host
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// pool hands out instances, the last returned first: its memory is warm, and
+// the others may be let go. At most max are alive; those who come too late wait
+// in line.
+type pool struct {
+	start   func(context.Context) (*instance, error)
+	reuse   bool
+	drained func() // once, after close, when nothing is alive
+
+	mu      sync.Mutex
+	idle    []*instance
+	out     map[*instance]struct{}
+	alive   int // idle, out and being started
+	max     int
+	waiting []chan *instance // a nil instance is a permit to start one
+	closed  bool
+}
+
+func newPool(start func(context.Context) (*instance, error), size int, reuse bool, drained func()) *pool {
+	return &pool{start: start, max: size, reuse: reuse, drained: drained, out: map[*instance]struct{}{}}
+}
+
+// get returns an instance, or a new one when there is room for it.
+func (p *pool) get(ctx context.Context) (*instance, error) {
+	in, err := p.permit(ctx)
+	if err != nil || in != nil {
+		return in, err
+	}
+	if in, err = p.start(ctx); err != nil {
+		p.mu.Lock()
+		p.gone()
+		p.mu.Unlock()
+		return nil, err
+	}
+	p.mu.Lock()
+	p.out[in] = struct{}{}
+	p.mu.Unlock()
+	return in, nil
+}
+
+// permit returns an idle instance, or nil when the caller is to start one.
+func (p *pool) permit(ctx context.Context) (*instance, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	switch n := len(p.idle); {
+	case p.closed:
+		p.mu.Unlock()
+		return nil, ErrClosed
+	case n > 0:
+		in := p.idle[n-1]
+		p.idle[n-1] = nil
+		p.idle = p.idle[:n-1]
+		p.out[in] = struct{}{}
+		p.mu.Unlock()
+		return in, nil
+	case p.alive < p.max:
+		p.alive++
+		p.mu.Unlock()
+		return nil, nil
+	}
+	turn := make(chan *instance, 1)
+	p.waiting = append(p.waiting, turn)
+	p.mu.Unlock()
+	select {
+	case in, ok := <-turn:
+		if !ok {
+			return nil, ErrClosed
+		}
+		return in, nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	i := slices.Index(p.waiting, turn)
+	if i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+	}
+	p.mu.Unlock()
+	if i < 0 { // the turn came at the same moment: pass it on
+		if in, ok := <-turn; ok {
+			p.give(in)
+		}
+	}
+	return nil, ctx.Err()
+}
+
+// put takes an instance back. One that is spent is closed, and its place goes to the next in line.
+func (p *pool) put(in *instance) {
+	if in.spent() || !p.reuse {
+		in.close()
+		p.mu.Lock()
+		delete(p.out, in)
+		p.gone()
+		p.mu.Unlock()
+		return
+	}
+	p.give(in)
+}
+
+// give passes on an instance, or a permit to start one (nil).
+func (p *pool) give(in *instance) {
+	p.mu.Lock()
+	switch {
+	case in == nil:
+		p.gone()
+	case p.closed || p.alive > p.max:
+		delete(p.out, in)
+		p.mu.Unlock()
+		in.close()
+		p.mu.Lock()
+		p.gone()
+	case len(p.waiting) > 0:
+		p.next() <- in
+	default:
+		delete(p.out, in)
+		p.idle = append(p.idle, in)
+	}
+	p.mu.Unlock()
+}
+
+// gone gives up one place; p.mu is held.
+func (p *pool) gone() {
+	p.alive--
+	p.admit()
+	if p.closed && p.alive == 0 {
+		p.drained()
+	}
+}
+
+// admit lets those in line start as many as there is room for; p.mu is held.
+func (p *pool) admit() {
+	for !p.closed && len(p.waiting) > 0 && p.alive < p.max {
+		p.alive++
+		p.next() <- nil
+	}
+}
+
+func (p *pool) next() chan *instance {
+	turn := p.waiting[0]
+	p.waiting = slices.Delete(p.waiting, 0, 1)
+	return turn
+}
+
+// fill starts one instance and keeps it.
+func (p *pool) fill(ctx context.Context) error {
+	in, err := p.get(ctx)
+	if err == nil {
+		p.put(in)
+	}
+	return err
+}
+
+func (p *pool) setMax(n int) {
+	p.mu.Lock()
+	p.max = n
+	p.admit()
+	var extra []*instance
+	for p.alive-len(extra) > p.max && len(extra) < len(p.idle) {
+		extra = append(extra, p.idle[len(extra)]) // the coldest
+	}
+	p.idle = slices.Delete(p.idle, 0, len(extra))
+	p.mu.Unlock()
+	p.drop(extra)
+}
+
+func (p *pool) drop(ins []*instance) {
+	for _, in := range ins {
+		in.close()
+		p.mu.Lock()
+		p.gone()
+		p.mu.Unlock()
+	}
+}
+
+// close refuses further gets and drops what is idle.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	idle := p.idle
+	p.idle = nil
+	for len(p.waiting) > 0 {
+		close(p.next())
+	}
+	if p.alive == 0 {
+		p.drained()
+	}
+	p.mu.Unlock()
+	p.drop(idle)
+}
+
+// kill stops the calls that still run.
+func (p *pool) kill() {
+	p.mu.Lock()
+	for in := range p.out {
+		in.call.kill()
+	}
+	p.mu.Unlock()
+}

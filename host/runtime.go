@@ -1,0 +1,162 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+)
+
+// Options of a Runtime.
+type Options struct {
+	// CacheDir keeps compiled modules between starts. It holds native code: it
+	// is made with mode 0700, and one that is a symbolic link or open to others
+	// is refused. "" = none.
+	CacheDir string
+	// Logger gets what guests print and log; nil = nothing is logged.
+	Logger *slog.Logger
+}
+
+// Settings of one plugin: a module plus a name and what it may do.
+type Settings struct {
+	Name       string
+	File       string // for error texts
+	Config     map[string]string
+	ConfigJSON []byte // what config("") gives; made from Config when nil
+	ABI        string // "", auto, mqrun_v1
+	Export     string // not in this version
+	Start      string // an export () -> () to call in place of _initialize, once per instance
+	Args       []string
+	Publish    []string // subjects or filters that emit may name; subject.Reserved ones never
+	Limits     Limits   // a zero field takes its default
+	Isolation  string   // "" or pool; message = a fresh instance for every message
+	Recycle    int      // messages before an instance is replaced; 0 = 100,000
+	Workers    int      // most instances alive at once; 0 = GOMAXPROCS
+}
+
+// Runtime loads plugins. Safe for concurrent use.
+type Runtime struct {
+	cache   *diskCache
+	logger  *slog.Logger
+	compile chan struct{} // one at a time: the compiler takes a core and hundreds of MiB
+
+	mu      sync.Mutex
+	closed  bool
+	plugins map[*Plugin]struct{}
+}
+
+// New opens the compile cache. The context is not kept.
+func New(_ context.Context, o Options) (*Runtime, error) {
+	cache, err := openCache(o.CacheDir)
+	if err != nil {
+		return nil, err
+	}
+	logger := o.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Runtime{cache: cache, logger: logger, compile: make(chan struct{}, 1), plugins: map[*Plugin]struct{}{}}, nil
+}
+
+// Close closes every plugin that is still open, as Plugin.Close does.
+func (r *Runtime) Close(ctx context.Context) error {
+	r.mu.Lock()
+	r.closed = true
+	open := make([]*Plugin, 0, len(r.plugins))
+	for p := range r.plugins {
+		open = append(open, p)
+	}
+	r.mu.Unlock()
+	var first error
+	for _, p := range open {
+		if err := p.Close(ctx); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// Load checks, prepares and compiles a module, links it, and starts a first
+// instance to prove that it can. Modules are compiled one at a time. The error
+// names the file and says what to do about it.
+func (r *Runtime) Load(ctx context.Context, wasm []byte, s Settings) (*Plugin, error) {
+	s = s.orDefault()
+	p, err := r.load(ctx, wasm, &s)
+	if err != nil {
+		return nil, fmt.Errorf("load plugin %q: %w", s.Name, err)
+	}
+	return p, nil
+}
+
+func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, error) {
+	switch {
+	case s.Limits.Fuel != 0:
+		return nil, fmt.Errorf("plugins.%s.limits.fuel is not in this version", s.Name)
+	case s.Export != "" && s.Export != ExportHandle:
+		return nil, fmt.Errorf("plugins.%s.export is not in this version; export %s", s.Name, ExportHandle)
+	case s.Isolation != "" && s.Isolation != "pool" && s.Isolation != "message":
+		return nil, fmt.Errorf("plugins.%s.isolation is %q; it is pool or message", s.Name, s.Isolation)
+	}
+	// The cap comes first: nothing is parsed of a module that is too large.
+	if size := int64(len(wasm)); size > s.Limits.Module {
+		return nil, s.fits(&Facts{Name: s.File, Size: size})
+	}
+	facts, err := s.Inspect(wasm)
+	if err != nil {
+		return nil, err
+	}
+	prepared, err := prepare(wasm, s.Limits)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", s.File, err)
+	}
+	select {
+	case r.compile <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	engine, cacheErr, err := newEngine(ctx, r.cache, prepared, s.Limits)
+	<-r.compile
+	if err != nil {
+		return nil, fmt.Errorf("compile %s: %w", s.File, err)
+	}
+	if cacheErr != nil {
+		r.logger.Warn("compile cache is not used", "plugin", s.Name, "dir", r.cache.dir, "error", cacheErr)
+	}
+	p := newPlugin(r, engine, facts.SHA256, *s)
+	if err := p.pool.fill(ctx); err != nil {
+		_ = p.Close(ctx)
+		return nil, err
+	}
+	r.mu.Lock()
+	closed := r.closed
+	if !closed {
+		r.plugins[p] = struct{}{}
+	}
+	r.mu.Unlock()
+	if closed {
+		_ = p.Close(ctx)
+		return nil, ErrClosed
+	}
+	return p, nil
+}
+
+func (r *Runtime) forget(p *Plugin) {
+	r.mu.Lock()
+	delete(r.plugins, p)
+	r.mu.Unlock()
+}
+
+func (s Settings) orDefault() Settings {
+	if s.File == "" {
+		s.File = s.Name
+	}
+	s.Limits = s.Limits.orDefault()
+	if s.Recycle <= 0 {
+		s.Recycle = 100_000
+	}
+	if s.Workers <= 0 {
+		s.Workers = runtime.GOMAXPROCS(0)
+	}
+	return s
+}
