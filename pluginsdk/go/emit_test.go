@@ -4,8 +4,8 @@ package mqrun
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -152,7 +152,7 @@ func TestAddHeader_takenByFailedEmit(t *testing.T) {
 func TestLog(t *testing.T) {
 	out := Test(func(*Message) error {
 		for i := range 70 {
-			Log(Warn, fmt.Sprint(i))
+			Log(Warn, strconv.Itoa(i))
 		}
 		return nil
 	}, Input{})

@@ -1,3 +1,3 @@
 module github.com/mqrun/mqrun/pluginsdk/go
 
-go 1.24
+go 1.24.0

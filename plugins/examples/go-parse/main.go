@@ -112,6 +112,7 @@ func jsonKind(t reflect.Type) string {
 		return "array"
 	case reflect.Struct:
 		return "object"
+	default:
+		return t.Kind().String()
 	}
-	return t.Kind().String()
 }

@@ -1,0 +1,46 @@
+# Builds and checks mqrun. Needs Go and make; `race` also a C compiler, since
+# Go's race detector does.
+
+GO = go
+GOLANGCI = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# Arguments for every `go test`: make test ARGS='-run TestACK -v'
+ARGS =
+
+# Every folder that holds a go.mod: found, not listed, so that none is forgotten.
+MODULES = find . -name go.mod -not -path '*/testdata/*' -exec dirname {} \; | sort
+
+# Runs $(1) in every module and fails at the end when one failed.
+each = status=0; for dir in $$($(MODULES)); do echo "== $$dir: $(1)"; (cd "$$dir" && $(1)) || status=1; done; exit $$status
+
+.PHONY: help build plugins demo test race lint clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+build: ## build bin/mqrun
+	$(GO) build -trimpath -o bin/mqrun ./cmd/mqrun
+
+plugins: ## build the Go example plugins into plugins/bin
+	@mkdir -p plugins/bin
+	@for dir in plugins/examples/go-*; do \
+		name=$${dir#plugins/examples/go-}; \
+		echo "plugins/bin/$$name.wasm"; \
+		(cd plugins/examples && GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -buildmode=c-shared -o "../bin/$$name.wasm" "./go-$$name") || exit 1; \
+	done
+
+demo: build plugins ## run pipelines.yaml over 1,732 real messages and count what came out
+	@$(GO) run ./test/demo
+
+test: ## go test in every module
+	@$(call each,$(GO) test $(ARGS) ./...)
+
+race: ## go test -race in every module
+	@$(call each,CGO_ENABLED=1 $(GO) test -race $(ARGS) ./...)
+
+lint: ## golangci-lint in every module, go vet for WebAssembly in the SDK
+	@$(call each,$(GOLANGCI) run ./...)
+	@cd pluginsdk/go && GOOS=wasip1 GOARCH=wasm $(GO) vet ./...
+
+clean: ## remove what the other targets built
+	rm -rf bin plugins/bin
