@@ -1,0 +1,112 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// check finds what is wrong between values that are sound one by one.
+func (l *loader) check(c *Config) {
+	l.required(l.schema)
+	l.server(c)
+	for _, name := range sorted(c.Streams) {
+		l.stream(c, c.Streams[name])
+	}
+	l.modules(c)
+	for _, name := range sorted(c.Plugins) {
+		l.allow(c, c.Plugins[name])
+	}
+	for _, name := range sorted(c.Pipelines) {
+		l.pipeline(c, c.Pipelines[name])
+	}
+	l.outputs(c)
+	l.loops(c)
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// complain adds a problem at the place of a key.
+func (l *loader) complain(hint, message string, path ...string) {
+	l.problems = append(l.problems, l.index.problem(message, hint, path))
+}
+
+// required finds named things without the keys that they cannot do without.
+func (l *loader) required(f field) {
+	for _, group := range f.fields {
+		if group.shape != named {
+			continue
+		}
+		for path := range l.defined {
+			parts := strings.Split(path, delim)
+			if parts[0] != group.key || l.broken[path] {
+				continue
+			}
+			for _, k := range group.fields {
+				if k.need && !l.index.has(child(parts, k.key)...) {
+					l.complain("", fmt.Sprintf("%q is missing", k.key), parts...)
+				}
+			}
+		}
+	}
+}
+
+func (l *loader) server(c *Config) {
+	if s := c.Server; s.Auth == "none" && s.Listen != "" && !loopback(s.Listen) {
+		l.complain("", fmt.Sprintf("none lets everybody in who reaches %s; leave the key out and a token is made, or listen on 127.0.0.1", quote(s.Listen)), "server", "auth")
+	}
+	if w := c.Web; w.Listen != "" && !loopback(w.Listen) {
+		l.complain("", quote(w.Listen)+" is not on loopback, and tokens for the web listener are not in this version; listen on 127.0.0.1", "web", "listen")
+	}
+	if c.Server.Listen != "" && c.Server.Listen == c.Web.Listen && !strings.HasSuffix(c.Web.Listen, ":0") {
+		l.complain("", "is also server.listen", "web", "listen")
+	}
+}
+
+func (l *loader) pipeline(c *Config, p *Pipeline) {
+	at := func(keys ...string) []string { return append([]string{"pipelines", p.Name}, keys...) }
+	if len(p.From) == 0 && l.index.has(at("from")...) && !l.broken[join(at("from"))] {
+		l.complain("", "the list is empty", at("from")...)
+	}
+	if len(p.Steps) == 0 && l.index.has(at("steps")...) && !l.broken[join(at("steps"))] {
+		l.complain("", "the list is empty", at("steps")...)
+	}
+	for i, step := range p.Steps {
+		if _, ok := c.Plugins[step]; !ok && step != "" {
+			l.complain(nearest(step, sorted(c.Plugins)), "unknown plugin "+quote(step), l.item(i, at("steps")...)...)
+		}
+	}
+	if p.Retry.Max < p.Retry.Initial {
+		l.complain("", fmt.Sprintf("%s is less than retry.initial, %s", span(p.Retry.Max), span(p.Retry.Initial)), at("retry", "max")...)
+	}
+	if p.Was != "" {
+		l.was(c, p, at("was"))
+	}
+	l.inputs(c, p)
+	l.deadLetter(c, p)
+}
+
+func (l *loader) was(c *Config, p *Pipeline, path []string) {
+	if err := pipelineName(p.Was); err != nil {
+		l.complain("", err.Error(), path...)
+		return
+	}
+	if _, ok := c.Pipelines[p.Was]; ok {
+		l.complain("", fmt.Sprintf("the pipeline %q still exists; one consumer cannot serve two pipelines", p.Was), path...)
+		return
+	}
+	for _, other := range sorted(c.Pipelines) {
+		if other < p.Name && c.Pipelines[other].Was == p.Was {
+			l.complain("", fmt.Sprintf("pipelines %q and %q were both %q", other, p.Name, p.Was), path...)
+		}
+	}
+}
+
+// item is the path of a list's item, or of the list when one text stands for it.
+func (l *loader) item(i int, list ...string) []string {
+	if l.index.lists[join(list)] {
+		return append(list, fmt.Sprint(i))
+	}
+	return list
+}

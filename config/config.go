@@ -1,0 +1,215 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mqrun/mqrun/subject"
+)
+
+// Config is one checked configuration: every value is in range and every name
+// it uses exists. It is not changed after Load, so any goroutine may read it.
+type Config struct {
+	Dir       string               `koanf:"-"` // absolute folder of the first file; relative paths start here
+	Files     []string             `koanf:"-"` // the files read, in order, as named by the caller
+	Server    Server               `koanf:"server"`
+	Web       Web                  `koanf:"web"`
+	Host      Host                 `koanf:"host"`
+	Streams   map[string]*Stream   `koanf:"streams"`
+	Plugins   map[string]*Plugin   `koanf:"plugins"`
+	Pipelines map[string]*Pipeline `koanf:"pipelines"`
+
+	// Warnings says what is allowed and gives up a promise, sorted.
+	Warnings Problems `koanf:"-"`
+
+	index index
+}
+
+// Server is the embedded JetStream server.
+type Server struct {
+	StoreDir   string `koanf:"store_dir"` // absolute
+	MaxBytes   int64  `koanf:"max_bytes"` // of the whole store
+	Sync       Sync   `koanf:"sync"`
+	Listen     string `koanf:"listen"`      // host:port, port 0 = a free one; "" = no listener
+	MaxPayload int64  `koanf:"max_payload"` // bytes of one message, headers included
+	Auth       string `koanf:"auth"`        // "" = a token is made at first start, "none", or the token
+}
+
+// Sync says when a stored message is on the disk: before its PubAck (Always),
+// or at the latest after Interval.
+type Sync struct {
+	Always   bool
+	Interval time.Duration
+}
+
+// Web is the HTTP listener for health, metrics and the API.
+type Web struct {
+	Listen string `koanf:"listen"` // host:port on loopback, port 0 = a free one; "" = off
+}
+
+// Host bounds all guests together.
+type Host struct {
+	Memory  int64 `koanf:"memory"`  // bytes
+	Running int   `koanf:"running"` // guests at once; 0 = cores
+}
+
+// Stream is a stream that the file declares.
+type Stream struct {
+	Name            string        `koanf:"-"`
+	Subjects        []string      `koanf:"subjects"`
+	MaxAge          time.Duration `koanf:"max_age"`      // 0 = none
+	MaxBytes        int64         `koanf:"max_bytes"`    // 0 = its share of server.max_bytes
+	MaxMsgSize      int64         `koanf:"max_msg_size"` // default server.max_payload less 64 KiB
+	Retention       string        `koanf:"retention"`    // limits
+	Discard         string        `koanf:"discard"`      // new
+	DuplicateWindow time.Duration `koanf:"duplicate_window"`
+	Keep            time.Duration `koanf:"keep"` // how long read messages stay at least; 0 = 2 x duplicate_window
+	Replicas        int           `koanf:"replicas"`
+}
+
+// Plugin is a module with a name and settings.
+type Plugin struct {
+	Name       string            `koanf:"-"`
+	Module     string            `koanf:"module"` // as written
+	Path       string            `koanf:"-"`      // absolute; a regular file under Dir when Load looked
+	SHA256     string            `koanf:"sha256"` // lower-case hex, "" = any content
+	ABI        string            `koanf:"abi"`    // auto or mqrun_v1
+	Export     string            `koanf:"export"`
+	Start      string            `koanf:"start"`
+	Args       []string          `koanf:"args"`
+	Config     map[string]string `koanf:"-"` // top level; text as written, lists and maps as JSON
+	ConfigJSON []byte            `koanf:"-"` // all of it, every scalar a string; {} when there is none
+	Isolation  string            `koanf:"isolation"`
+	Recycle    int               `koanf:"recycle"` // messages an instance handles before it is replaced
+	Limits     Limits            `koanf:"limits"`
+	Allow      Allow             `koanf:"allow"`
+
+	dir string
+}
+
+// Limits bounds one call of one plugin.
+type Limits struct {
+	Memory      int64         `koanf:"memory"` // bytes of linear memory
+	Timeout     time.Duration `koanf:"timeout"`
+	Init        time.Duration `koanf:"init"`
+	Fuel        int64         `koanf:"fuel"` // 0 = no limit
+	Outputs     int           `koanf:"outputs"`
+	OutputBytes int64         `koanf:"output_bytes"`
+	LogLines    int           `koanf:"log_lines"`
+	LogBytes    int64         `koanf:"log_bytes"`
+	ReasonBytes int           `koanf:"reason_bytes"`
+	Table       int           `koanf:"table"`  // elements
+	Module      int64         `koanf:"module"` // bytes of the module's file
+	Meter       bool          `koanf:"meter"`
+}
+
+// Allow is what a plugin may reach beyond its own message.
+type Allow struct {
+	Publish    []string `koanf:"publish"` // subjects or filters
+	PublishSet bool     `koanf:"-"`       // false: only the pipeline's to
+}
+
+// Pipeline moves messages from subjects through steps to a subject.
+type Pipeline struct {
+	Name        string        `koanf:"-"`
+	From        []string      `koanf:"from"`  // filters that do not overlap
+	Steps       []string      `koanf:"steps"` // names of plugins
+	To          string        `koanf:"to"`    // "" = outputs must name their subject
+	Start       Start         `koanf:"start"`
+	Was         string        `koanf:"was"`
+	Workers     int           `koanf:"workers"` // 0 = cores
+	MaxInFlight int           `koanf:"max_in_flight"`
+	Order       string        `koanf:"order"`
+	Commit      string        `koanf:"commit"`
+	Partitions  int           `koanf:"partitions"`
+	AckWait     time.Duration `koanf:"ack_wait"`
+	Retry       Retry         `koanf:"retry"`
+	DeadLetter  string        `koanf:"dead_letter"` // a subject, or "none": failures are acked, counted and logged
+	Paused      bool          `koanf:"paused"`
+}
+
+// Start is where a new consumer begins.
+type Start struct {
+	Policy   string // all, new, time or sequence
+	Time     time.Time
+	Sequence uint64
+}
+
+// Retry is the delay between attempts: Initial, times Factor each time, at
+// most Max, each shortened or lengthened by up to the share Jitter.
+type Retry struct {
+	Attempts int           `koanf:"attempts"`
+	Initial  time.Duration `koanf:"initial"`
+	Factor   float64       `koanf:"factor"`
+	Max      time.Duration `koanf:"max"`
+	Jitter   float64       `koanf:"jitter"`
+}
+
+// DeadLetterNone is the dead_letter that waives dead letters.
+const DeadLetterNone = "none"
+
+// Hash is a content hash of all effective values. Two pipelines with one hash
+// behave alike as long as their plugins do.
+func (p *Pipeline) Hash() string { return hash(p) }
+
+// Hash is a content hash of all effective values, without the module's bytes.
+func (p *Plugin) Hash() string { return hash(p) }
+
+func hash(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain data; a NaN cannot pass the checks
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// Publishes lists the subjects and filters that the pipeline may publish to,
+// as a minimal sorted cover: its to, and what its steps' plugins are allowed.
+// Dead letters are not among them. Nil for a pipeline that does not exist.
+func (c *Config) Publishes(pipeline string) []string {
+	p := c.Pipelines[pipeline]
+	if p == nil {
+		return nil
+	}
+	all := []string{p.To}
+	for _, step := range p.Steps {
+		if pl := c.Plugins[step]; pl != nil {
+			all = append(all, pl.Allow.Publish...)
+		}
+	}
+	return cover(all)
+}
+
+func cover(all []string) []string {
+	all = slices.DeleteFunc(all, func(s string) bool { return s == "" })
+	slices.Sort(all)
+	all = slices.Compact(all)
+	var out []string
+	for _, s := range all {
+		if !slices.ContainsFunc(all, func(o string) bool { return o != s && subject.Covers(o, s) }) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// At is the place of a key, or of its nearest parent that was written:
+// c.At("pipelines", "alert", "from"). List items are named by index, "0" first.
+func (c *Config) At(path ...string) Position { return c.index.at(path) }
+
+// Problem makes a problem at the place of a key. The hint is what the author
+// may have meant, or "".
+func (c *Config) Problem(message, hint string, path ...string) Problem {
+	return c.index.problem(message, hint, path)
+}
+
+// delim separates the parts of koanf's flat keys. A dot would split subjects
+// used as keys.
+const delim = "\x1f"
+
+func join(path []string) string { return strings.Join(path, delim) }
