@@ -25,11 +25,12 @@ func (p Position) String() string {
 // Problem is one reason why a configuration is refused. No text holds the
 // value of a secret or of an expanded variable.
 type Problem struct {
-	File      string
-	Line, Col int
-	Path      string // pipelines.alert.from[0]; "" = the whole file
-	Message   string
-	Hint      string // what the author may have meant, or ""
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"`
+	Col     int    `json:"col,omitempty"`
+	Path    string `json:"path,omitempty"` // pipelines.alert.from[0]; "" = the whole file
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"` // what the author may have meant, or ""
 }
 
 // String is `file:line:col: path: message (did you mean "hint"?)`.
