@@ -8,7 +8,7 @@ GOLANGCI = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.1
 ARGS =
 
 # Every folder that holds a go.mod: found, not listed, so that none is forgotten.
-MODULES = find . -name go.mod -not -path '*/testdata/*' -exec dirname {} \; | sort
+MODULES = find . -name go.mod ! -path '*/testdata/*' -exec dirname {} \; | sort
 
 # Runs $(1) in every module and fails at the end when one failed.
 each = status=0; for dir in $$($(MODULES)); do echo "== $$dir: $(1)"; (cd "$$dir" && $(1)) || status=1; done; exit $$status

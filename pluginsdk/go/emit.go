@@ -8,7 +8,8 @@ import "strconv"
 //
 // The error is a [CallError]: ErrLimit over limits.outputs or
 // limits.output_bytes, ErrInvalid in the last step of a pipeline without `to`.
-// Once an Emit failed, a handler that returns nil is retried nevertheless.
+// Once an Emit, EmitTo or AddHeader was refused, a handler that returns nil is
+// retried nevertheless.
 func (m *Message) Emit(data []byte) error {
 	if rc := abiEmit("", data); rc < 0 {
 		return &CallError{"emit", Errno(rc)}

@@ -126,12 +126,15 @@ func TestAddHeader_refused(t *testing.T) {
 		{"A", "1\r\nNats-Msg-Id: 2", ErrInvalid},
 	}
 	for _, tt := range tests {
-		Test(func(m *Message) error {
+		out := Test(func(m *Message) error {
 			if err := m.AddHeader(tt.name, tt.value); !errors.Is(err, tt.want) {
 				t.Errorf("%q %q: got %v; want %v", tt.name, tt.value, err, tt.want)
 			}
 			return m.Emit(nil)
 		}, Input{})
+		if out.Verdict != VerdictRetry || out.Reason == "" {
+			t.Errorf("%q %q: got %s %q; want RETRY with a reason", tt.name, tt.value, out.Verdict, out.Reason)
+		}
 	}
 }
 

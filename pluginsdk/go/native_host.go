@@ -5,6 +5,7 @@ package mqrun
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -13,6 +14,7 @@ import (
 const (
 	maxOutputs     = 900
 	maxOutputBytes = 8 << 20
+	maxHeaders     = 128
 	maxReason      = 1 << 10
 	maxLogLines    = 64
 	maxLogBytes    = 64 << 10
@@ -25,10 +27,12 @@ type nativeHost struct {
 	out      Outcome
 	fields   []Field // in.Header as the guest sees it
 	block    []byte
-	pending  []Field
-	staged   int
+	pending  []Field // of the next emit
+	staged   int     // bytes
 	logBytes int
-	failed   string // the first emit that failed
+	failed   string // the first emit or header that was refused
+
+	pendingBytes int // of the pending headers
 }
 
 func newNativeHost(in Input) *nativeHost {
@@ -108,17 +112,21 @@ func (h *nativeHost) config(key string) (string, bool) {
 	return string(text), err == nil
 }
 
-func (h *nativeHost) emit(subject string, data []byte) Errno {
-	header := h.pending
-	h.pending = nil
-	rc := h.mayEmit(subject, len(data))
-	if rc != 0 {
-		if h.failed == "" {
-			h.failed = (&CallError{"emit to " + quoteSubject(subject), rc}).Error()
-		}
-		return rc
+// refuse notes the first refusal; from then on OK counts as Retry.
+func (h *nativeHost) refuse(call string, rc Errno) Errno {
+	if h.failed == "" {
+		h.failed = (&CallError{call, rc}).Error()
 	}
-	h.staged += len(data)
+	return rc
+}
+
+func (h *nativeHost) emit(subject string, data []byte) Errno {
+	header, size := h.pending, h.pendingBytes+len(subject)+len(data)
+	h.pending, h.pendingBytes = nil, 0
+	if rc := h.mayEmit(subject, size); rc != 0 {
+		return h.refuse("emit to "+quoteSubject(subject), rc)
+	}
+	h.staged += size
 	h.out.Outputs = append(h.out.Outputs, Output{Subject: subject, Header: header, Data: slices.Clone(data)})
 	return 0
 }
@@ -131,7 +139,7 @@ func (h *nativeHost) mayEmit(subject string, size int) Errno {
 		return ErrInvalid
 	case reservedSubject(subject):
 		return ErrNotAllowed
-	case subject != "" && h.in.Publish != nil && !slices.ContainsFunc(h.in.Publish, func(filter string) bool { return matchSubject(filter, subject) }):
+	case subject != "" && !h.allowed(subject):
 		return ErrNotAllowed
 	case len(h.out.Outputs) >= maxOutputs || h.staged+size > maxOutputBytes:
 		return ErrLimit
@@ -139,14 +147,27 @@ func (h *nativeHost) mayEmit(subject string, size int) Errno {
 	return 0
 }
 
+func (h *nativeHost) allowed(subject string) bool {
+	return h.in.Publish == nil || slices.ContainsFunc(h.in.Publish, func(filter string) bool {
+		return matchSubject(filter, subject)
+	})
+}
+
 func (h *nativeHost) emitHeader(name, value string) Errno {
+	call := "add header " + strconv.Quote(name)
+	size := len(name) + len(value)
 	switch {
-	case !validHeader(name, value):
-		return ErrInvalid
+	case !validHeaderName(name):
+		return h.refuse(call, ErrInvalid)
 	case reservedHeader(name):
-		return ErrNotAllowed
+		return h.refuse(call, ErrNotAllowed)
+	case strings.ContainsAny(value, "\r\n\x00"):
+		return h.refuse(call, ErrInvalid)
+	case len(h.pending) >= maxHeaders || h.staged+h.pendingBytes+size > maxOutputBytes:
+		return h.refuse(call, ErrLimit)
 	}
 	h.pending = append(h.pending, Field{name, value})
+	h.pendingBytes += size
 	return 0
 }
 
@@ -179,5 +200,5 @@ func (h *nativeHost) outcome(verdict Verdict) Outcome {
 // reset readies the host for the same input again, keeping its memory.
 func (h *nativeHost) reset() {
 	h.out = Outcome{Outputs: h.out.Outputs[:0], Log: h.out.Log[:0]}
-	h.pending, h.staged, h.logBytes, h.failed = h.pending[:0], 0, 0, ""
+	h.pending, h.pendingBytes, h.staged, h.logBytes, h.failed = nil, 0, 0, 0, ""
 }

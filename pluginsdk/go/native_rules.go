@@ -17,14 +17,8 @@ func reservedHeader(name string) bool {
 	return false
 }
 
-// validHeader wants an HTTP token for a name and one line for a value.
-func validHeader(name, value string) bool {
-	for _, r := range name {
-		if r <= ' ' || r >= 0x7f || r == ':' {
-			return false
-		}
-	}
-	return name != "" && !strings.ContainsAny(value, "\r\n\x00")
+func validHeaderName(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' })
 }
 
 // reservedSubject is what no plugin may publish to, whatever its allow.publish says.
