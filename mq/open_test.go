@@ -197,6 +197,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		want string
 	}{
 		"no store":            {mq.Options{}, "store directory is empty"},
+		"store too small":     {mq.Options{MaxBytes: 9}, "too small"},
 		"payload too small":   {mq.Options{MaxPayload: 1}, "out of range"},
 		"payload too large":   {mq.Options{MaxPayload: 1 << 30}, "out of range"},
 		"sync negative":       {mq.Options{SyncInterval: -1}, "negative"},

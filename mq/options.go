@@ -20,8 +20,9 @@ const (
 	// limit, so that a dead letter can hold the message and its own headers.
 	PayloadReserve = 64 << 10
 
-	minPayload = 2 * PayloadReserve
-	maxPayload = 64 << 20 // the server's limit for what a client may have pending
+	minMaxBytes = 1 << 20
+	minPayload  = 2 * PayloadReserve
+	maxPayload  = 64 << 20 // the server's limit for what a client may have pending
 )
 
 // Options say how to open a queue. Only StoreDir or URL is needed.
@@ -29,7 +30,8 @@ type Options struct {
 	// StoreDir is the folder of the embedded server. It is made when missing,
 	// and belongs to one process at a time.
 	StoreDir string
-	// MaxBytes is the size of the whole store; 0 is 10 GiB. See [Budget].
+	// MaxBytes is the size of the whole store, 1 MiB or more; 0 is 10 GiB. See
+	// [Budget].
 	MaxBytes int64
 	// Subjects are those of the stream MQRUN; nil is `ingest.>`. They are added
 	// to what the stream holds already.
@@ -90,6 +92,8 @@ func (o *Options) check() error {
 	switch {
 	case o.StoreDir == "":
 		return errors.New("the store directory is empty; name a folder")
+	case o.MaxBytes < minMaxBytes:
+		return fmt.Errorf("a store of %d bytes is too small; give it %d at least", o.MaxBytes, minMaxBytes)
 	case o.SyncInterval < 0:
 		return fmt.Errorf("the sync interval %s is negative; 0 syncs always", o.SyncInterval)
 	case o.MaxPayload < minPayload || o.MaxPayload > maxPayload:
