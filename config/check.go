@@ -11,6 +11,7 @@ import (
 func (l *loader) check(c *Config) {
 	l.required(l.schema)
 	l.server(c)
+	l.reserved(c)
 	for _, name := range sorted(c.Streams) {
 		l.stream(c, c.Streams[name])
 	}

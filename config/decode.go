@@ -62,7 +62,7 @@ func (l *loader) mapping(file string, n *yaml.Node, f field, path []string) map[
 			l.defined[join(below)] = at
 		}
 		if !known {
-			l.add(at, below, nearest(k.Value, f.keys()), "unknown key")
+			l.add(at, below, f.meant(k.Value), "unknown key")
 			continue
 		}
 		if v.Kind == yaml.ScalarNode && !null(v) {
@@ -133,11 +133,7 @@ func (l *loader) sequence(file string, n *yaml.Node, f field, path []string) (an
 			return nil, false
 		}
 		if strings.Contains(s, ",") && n.Kind == yaml.ScalarNode {
-			hint := "[" + s + "]"
-			if f.secret {
-				hint = ""
-			}
-			l.add(place(file, n), path, hint, "a list is written [a, b]")
+			l.add(place(file, n), path, "["+s+"]", "a list is written [a, b]")
 			return nil, false
 		}
 		return []any{s}, true
@@ -145,12 +141,14 @@ func (l *loader) sequence(file string, n *yaml.Node, f field, path []string) (an
 	l.index.lists[join(path)] = true
 	out := make([]any, 0, len(n.Content))
 	sound := true
+	single := f
+	single.shape = one
 	for i, item := range n.Content {
 		below := child(path, strconv.Itoa(i))
 		l.index.replace(below, place(file, item), one)
 		s, ok := "", l.ordinary(file, item, below)
 		if ok {
-			s, ok = l.scalar(file, item, f, below)
+			s, ok = l.scalar(file, item, single, below)
 		}
 		sound = sound && ok
 		out = append(out, s) // keeps the places of the others

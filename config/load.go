@@ -28,6 +28,10 @@ func Load(o LoadOptions) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	return assemble(sources, dir, o)
+}
+
+func assemble(sources []source, dir string, o LoadOptions) (*Config, error) {
 	l := &loader{
 		schema: schema(), later: notYet(), index: newIndex(),
 		env: map[string]string{}, defined: map[string]Position{}, broken: map[string]bool{},

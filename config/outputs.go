@@ -13,33 +13,16 @@ func (l *loader) allow(c *Config, p *Plugin) {
 	for i, s := range p.Allow.Publish {
 		path := l.item(i, "plugins", p.Name, "allow", "publish")
 		l.overlaps(p.Allow.Publish[:i], s, path)
-		l.publishable(c, s, path)
+		l.whole(c, s, path)
 	}
 }
 
-// publishable checks one subject that guests are to publish to.
-func (l *loader) publishable(c *Config, s string, path []string) {
-	if s == "" {
-		return
-	}
-	switch {
-	case subject.Reserved(s):
-		l.complain("", quote(s)+" can reach what belongs to the server or to mqrun ($*, _INBOX.>, mqrun.>)", path...)
-	case subject.Overlap(s, ingest):
-		l.complain("", fmt.Sprintf("%s reaches %q, where messages come in from outside; results in the same stream would lock it once it is full", quote(s), ingest), path...)
-	case subject.Overlap(s, deadLetters):
-		l.complain("", fmt.Sprintf("%s reaches %q, which holds the dead letters", quote(s), deadLetters), path...)
-	default:
-		for _, name := range sorted(c.Pipelines) {
-			if d := c.Pipelines[name].DeadLetter; d != "" && d != DeadLetterNone && subject.Match(s, d) {
-				l.complain("", fmt.Sprintf("%s reaches %s, the dead letters of %q", quote(s), quote(d), name), path...)
-				return
-			}
-		}
-	}
+// whole complains when a declared stream holds only a part of what a filter
+// matches: the rest would need a stream that overlaps it.
+func (l *loader) whole(c *Config, filter string, path []string) {
 	for _, name := range sorted(c.Streams) {
-		if st := c.Streams[name]; st.holds(s) && !st.covers(s) {
-			l.complain("", fmt.Sprintf("%s reaches beyond the stream %q, which holds only a part of it; narrow one or widen the other", quote(s), name), path...)
+		if s := c.Streams[name]; s.holds(filter) && !s.covers(filter) {
+			l.complain("", fmt.Sprintf("%s reaches beyond the stream %q, which holds only a part of it; narrow one or widen the other", quote(filter), name), path...)
 		}
 	}
 }
@@ -49,7 +32,7 @@ func (l *loader) outputs(c *Config) {
 	names := sorted(c.Pipelines)
 	for i, name := range names {
 		p := c.Pipelines[name]
-		l.publishable(c, p.To, []string{"pipelines", name, "to"})
+		l.whole(c, p.To, []string{"pipelines", name, "to"})
 		mine := c.Publishes(name)
 		for j, a := range mine {
 			for _, b := range mine[:j] {

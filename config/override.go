@@ -49,6 +49,7 @@ func (l *loader) flags(written map[string]any, set []string) map[string]any {
 		name, value, ok := strings.Cut(kv, "=")
 		at := Position{File: "--set " + name}
 		if !ok {
+			at.File, _, _ = strings.Cut(at.File, ":") // what follows may be a secret
 			l.add(at, nil, "", "is not of the form path=value")
 			continue
 		}

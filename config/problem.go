@@ -126,8 +126,8 @@ func (x index) problem(message, hint string, path []string) Problem {
 
 func (x index) problemAt(at Position, message, hint string, path []string) Problem {
 	if e, ok := x.hidden[join(path)]; ok && e.value != "" {
-		was, is := strconv.Quote(e.value), strconv.Quote(e.written)
-		message = strings.ReplaceAll(message, was, is)
+		is := strconv.Quote(e.written)
+		message = strings.NewReplacer(strconv.Quote(e.value), is, quote(e.value), is).Replace(message)
 		if strings.Contains(hint, e.value) {
 			hint = ""
 		}

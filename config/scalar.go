@@ -131,7 +131,7 @@ func duration(low, high time.Duration) scalar {
 			return nil, bad("", "is empty; write a duration such as 30s")
 		case strings.HasPrefix(s, "-"):
 			return nil, bad("", "%s must not be negative", quote(s))
-		case decimal.MatchString(s):
+		case decimal.MatchString(s) && (low == 0 || strings.Trim(s, "0.") != ""):
 			return nil, bad(s+"s", "%s has no unit", quote(s))
 		}
 		if days, ok := strings.CutSuffix(s, "d"); ok {
@@ -139,7 +139,7 @@ func duration(low, high time.Duration) scalar {
 				return nil, bad(strconv.FormatInt(n*24, 10)+"h", "%s: the largest unit is h", quote(s))
 			}
 		}
-		d, err := time.ParseDuration(s)
+		d, err := time.ParseDuration(s) // takes a bare 0
 		if err != nil || s[0] == '+' {
 			return nil, bad("", "%s is not a duration such as 500ms, 30s or 1h30m", quote(s))
 		}

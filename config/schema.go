@@ -1,7 +1,9 @@
 package config
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -23,7 +25,6 @@ type field struct {
 	read    scalar // one, many
 	preset  string // the default, as a file would say it; "" = none
 	subject bool   // takes subjects, whose wildcards must be quoted
-	secret  bool   // the text is never shown
 	need    bool
 	fields  []field // section, named
 	name    func(name string) error
@@ -45,9 +46,8 @@ func byName(name string, rule func(string) error, fields ...field) field {
 
 func free(name string) field { return field{key: name, shape: tree} }
 
-func (f field) required() field  { f.need = true; return f }
-func (f field) subjects() field  { f.subject = true; return f }
-func (f field) hideValue() field { f.secret = true; return f }
+func (f field) required() field { f.need = true; return f }
+func (f field) subjects() field { f.subject = true; return f }
 func (f field) child(k string) (field, bool) {
 	for _, c := range f.fields {
 		if c.key == k {
@@ -55,6 +55,23 @@ func (f field) child(k string) (field, bool) {
 		}
 	}
 	return field{}, false
+}
+
+// meant is the key that an unknown one most likely stands for, be it misspelt
+// or what others call it.
+func (f field) meant(k string) string {
+	if hint := nearest(k, f.keys()); hint != "" {
+		return hint
+	}
+	others := map[string]string{
+		"dlq": "dead_letter", "subject": "from", "subjects": "from", "filter_subject": "from", "input": "from", "output": "to",
+		"concurrency": "workers", "max_deliver": "retry", "backoff": "retry", "file": "module", "path": "module", "env": "allow",
+	}
+	hint := others[nearest(k, slices.Collect(maps.Keys(others)))]
+	if _, ok := f.child(hint); !ok {
+		return ""
+	}
+	return hint
 }
 
 func (f field) keys() []string {
@@ -76,14 +93,14 @@ func schema() field {
 			key("sync", syncPolicy, "always"),
 			key("listen", listen, ""),
 			key("max_payload", size(128*kib, 8*mib), "1MiB"),
-			key("auth", token, "").hideValue(),
+			key("auth", token, ""),
 			free("tls"),
 			free("cluster"),
 		),
 		free("nats"),
 		group("web",
 			key("listen", listen, "127.0.0.1:4280"),
-			key("token", token, "").hideValue(),
+			key("token", token, ""),
 			free("tls"),
 			list("hosts", text),
 			key("read_only", boolean, ""),
@@ -121,9 +138,9 @@ func schema() field {
 				key("fuel", integer(0, 1<<62), "0"),
 				key("outputs", integer(1, 900), "900"),
 				key("output_bytes", size(1, 32*mib), "8MiB"),
-				key("log_lines", integer(0, 10000), "64"),
-				key("log_bytes", size(0, 16*mib), "64KiB"),
-				key("reason_bytes", size(0, 8*kib), "1KiB"),
+				key("log_lines", integer(1, 10000), "64"),
+				key("log_bytes", size(1, 16*mib), "64KiB"),
+				key("reason_bytes", size(1, 8*kib), "1KiB"),
 				key("table", integer(1, 10_000_000), "65536"),
 				key("module", size(1, gib), "32MiB"),
 				key("meter", onOff, "on"),

@@ -6,12 +6,6 @@ import (
 	"github.com/mqrun/mqrun/subject"
 )
 
-// What MQRUN and MQRUN_DLQ always hold.
-const (
-	ingest      = "ingest.>"
-	deadLetters = "dlq.>"
-)
-
 // stream checks one declared stream against the server's, mqrun's and the
 // other declared ones: the server takes no two streams over one subject.
 func (l *loader) stream(c *Config, s *Stream) {
@@ -21,15 +15,6 @@ func (l *loader) stream(c *Config, s *Stream) {
 	}
 	for i, a := range s.Subjects {
 		path := l.item(i, at("subjects")...)
-		switch {
-		case a == "":
-		case subject.Reserved(a):
-			l.complain("", quote(a)+" can hold what belongs to the server or to mqrun ($*, _INBOX.>, mqrun.>)", path...)
-		case subject.Overlap(a, ingest):
-			l.complain("", fmt.Sprintf("%s overlaps %q, which MQRUN holds", quote(a), ingest), path...)
-		case subject.Overlap(a, deadLetters):
-			l.complain("", fmt.Sprintf("%s overlaps %q, which MQRUN_DLQ holds", quote(a), deadLetters), path...)
-		}
 		l.overlaps(s.Subjects[:i], a, path)
 		for _, other := range sorted(c.Streams) {
 			for _, b := range c.Streams[other].Subjects {
@@ -106,18 +91,8 @@ func (l *loader) inputs(c *Config, p *Pipeline) {
 		if from == "" {
 			continue
 		}
-		switch {
-		case from[0] == '>' || from[0] == '*' && (len(from) == 1 || from[1] == '.'):
-			l.complain("", quote(from)+" begins with a wildcard, which takes in what belongs to the server and to mqrun; name the first token, or put its subjects into one stream with streams: and read those", path...)
-		case subject.Reserved(from):
-			l.complain("", quote(from)+" belongs to the server or to mqrun ($*, _INBOX.>, mqrun.>)", path...)
-		}
 		l.overlaps(p.From[:i], from, path)
-		for _, name := range sorted(c.Streams) {
-			if s := c.Streams[name]; s.holds(from) && !s.covers(from) {
-				l.complain("", fmt.Sprintf("%s reaches beyond the stream %q, which holds only a part of it; narrow one or widen the other", quote(from), name), path...)
-			}
-		}
+		l.whole(c, from, path)
 	}
 }
 
@@ -136,12 +111,6 @@ func (l *loader) deadLetter(c *Config, p *Pipeline) {
 			l.complain("", fmt.Sprintf("%s lies in the pipeline's own from, %s: each dead letter would come back", quote(d), quote(from)), path...)
 			return
 		}
-	}
-	switch {
-	case subject.Reserved(d):
-		l.complain("", quote(d)+" belongs to the server or to mqrun ($*, _INBOX.>, mqrun.>)", path...)
-	case subject.Match(ingest, d):
-		l.complain("", fmt.Sprintf("%s is under %q, which MQRUN holds; dead letters go to MQRUN_DLQ", quote(d), ingest), path...)
 	}
 	for _, name := range sorted(c.Streams) {
 		if c.Streams[name].holds(d) {
