@@ -46,7 +46,7 @@ func (s *Settings) inspect(wasm []byte) (*Facts, error) {
 		return nil, fmt.Errorf("%s %w", name, err)
 	}
 	f.ABI = abi
-	for _, check := range []func(*Facts) error{s.checkExports, checkImports} {
+	for _, check := range []func(*Facts) error{checkImports, s.checkExports} {
 		if err := check(f); err != nil {
 			return nil, fmt.Errorf("%s %w", name, err)
 		}
@@ -106,11 +106,6 @@ func (s *Settings) abi(f *Facts) (string, error) {
 		return "", fmt.Errorf("is an Extism plugin (it imports extism:host/env), which is not in this version; export %s and import %s instead", ExportHandle, ABIv1)
 	case start:
 		return "", fmt.Errorf("is a WASI command (it exports _start and no %s), which is not in this version; export %s (std Go: //go:wasmexport %[1]s and -buildmode=c-shared)", ExportHandle, ExportHandle)
-	}
-	for _, i := range f.Imports {
-		if strings.HasPrefix(i.Module, "mqrun_") {
-			return "", fmt.Errorf("imports from %q; this mqrun offers %s", i.Module, ABIv1)
-		}
 	}
 	return ABIv1, nil
 }
@@ -190,7 +185,11 @@ func checkImports(f *Facts) error {
 	offers := map[string][]Func{ABIv1: Imports(), wasiModule: signatures(wasiFuncs()), envModule: signatures(envFuncs())}
 	for _, i := range f.Imports {
 		offer, known := offers[i.Module]
-		if !known {
+		switch {
+		case known:
+		case strings.HasPrefix(i.Module, "mqrun_"):
+			return fmt.Errorf("imports from %q; this mqrun offers %s", i.Module, ABIv1)
+		default:
 			return fmt.Errorf("imports %q from %q; plugins may import from %s, %s and %s alone", i.Name, i.Module, ABIv1, wasiModule, envModule)
 		}
 		if i.Kind != "func" {

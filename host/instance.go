@@ -148,6 +148,9 @@ func (in *instance) failure(ctx context.Context, m *Message, err error) error {
 	if f.reason == ReasonTimeout && place(trace) != "" {
 		e.Text += fmt.Sprintf(" (in %s)", place(trace))
 	}
+	if f.reason == ReasonTimeout && m == nil {
+		e.Text += fmt.Sprintf(" while starting (plugins.%s.limits.init)", in.plugin.settings.Name)
+	}
 	if f.reason == ReasonTrap || f.reason == ReasonMemory || f.reason == ReasonExit {
 		if said := panicLine(e.Guest); said != "" {
 			e.Text += fmt.Sprintf("; guest said: %q", said)

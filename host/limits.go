@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Limits of one plugin. Zero means no limit only for Fuel; New values come
-// from DefaultLimits.
+// Limits of one plugin. A field that is not above zero takes its default from
+// DefaultLimits, so nothing is without a limit.
 type Limits struct {
 	Memory      int64         // bytes of linear memory, in whole pages of 64 KiB
 	Timeout     time.Duration // of one call
