@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -107,7 +108,7 @@ func (l *loader) was(c *Config, p *Pipeline, path []string) {
 // item is the path of a list's item, or of the list when one text stands for it.
 func (l *loader) item(i int, list ...string) []string {
 	if l.index.lists[join(list)] {
-		return append(list, fmt.Sprint(i))
+		return child(list, strconv.Itoa(i))
 	}
 	return list
 }

@@ -2,10 +2,18 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+)
+
+// Bounds that no sensible file meets: every item of a list is compared with
+// every other, and every level of a map is part of a path.
+const (
+	maxItems = 1000
+	maxDepth = 32
 )
 
 // entry decodes what stands at one key. ok is false when nothing is left of it
@@ -138,6 +146,10 @@ func (l *loader) sequence(file string, n *yaml.Node, f field, path []string) (an
 		}
 		return []any{s}, true
 	}
+	if len(n.Content) > maxItems {
+		l.add(place(file, n), path, "", fmt.Sprintf("has %d items; the limit is %d", len(n.Content), maxItems))
+		return nil, false
+	}
 	l.index.lists[join(path)] = true
 	out := make([]any, 0, len(n.Content))
 	sound := true
@@ -212,8 +224,11 @@ func (l *loader) report(err error, at Position, path []string) bool {
 
 // free decodes what has no schema: every scalar stays the text it was.
 func (l *loader) free(file string, n *yaml.Node, path []string) any {
-	switch n.Kind {
-	case yaml.MappingNode:
+	switch {
+	case len(path) > maxDepth:
+		l.add(place(file, n), path[:maxDepth], "", fmt.Sprintf("is nested more than %d levels deep", maxDepth))
+		return ""
+	case n.Kind == yaml.MappingNode:
 		out := map[string]any{}
 		for k, v := range l.pairs(file, n, path) {
 			below := child(path, k.Value)
@@ -227,7 +242,7 @@ func (l *loader) free(file string, n *yaml.Node, path []string) any {
 			}
 		}
 		return out
-	case yaml.SequenceNode:
+	case n.Kind == yaml.SequenceNode:
 		l.index.lists[join(path)] = true
 		out := make([]any, 0, len(n.Content))
 		for i, item := range n.Content {

@@ -186,6 +186,7 @@ func (l *loader) typed(f field, merged map[string]any, path []string) map[string
 				items = append(items, s)
 			}
 			out[c.key] = items
+		case tree: // a plugin's config, which build takes as it is
 		case one:
 			s, _ := v.(string)
 			value, err := c.read(s)

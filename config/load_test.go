@@ -231,3 +231,15 @@ pipelines.yaml:2:68: streams.A.max_msg_size: 1MiB is more than server.max_payloa
 		t.Errorf("problems:\n%v\nwant:\n%s", err, wantErr)
 	}
 }
+
+func TestBounds(t *testing.T) {
+	deep := strings.Repeat("{ a: ", 100) + "1" + strings.Repeat(" }", 100)
+	_, err := load(t, "plugins: { a: { module: a.wasm, config: "+deep+" } }\n", config.LoadOptions{})
+	if err == nil || !strings.HasSuffix(err.Error(), ": is nested more than 32 levels deep") {
+		t.Errorf("a deep config: %v", err)
+	}
+	_, err = load(t, small+"  q: { steps: a, from: ["+strings.Repeat("x, ", 1001)+"] }\n", config.LoadOptions{})
+	if want := "pipelines.yaml:8:24: pipelines.q.from: has 1001 items; the limit is 1000"; err == nil || err.Error() != want {
+		t.Errorf("a long list: %v; want %s", err, want)
+	}
+}

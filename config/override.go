@@ -1,9 +1,9 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -183,7 +183,7 @@ func (l *loader) flow(text string, f field, path []string, at Position) ([]any, 
 	l.index.lists[join(path)] = true
 	var items []any
 	for i, n := range doc.Content[0].Content {
-		below := child(path, fmt.Sprint(i))
+		below := child(path, strconv.Itoa(i))
 		l.index.replace(below, at, one)
 		if n.Kind != yaml.ScalarNode || n.Anchor != "" || n.Style&yaml.TaggedStyle != 0 || null(n) {
 			l.add(at, below, "", "must be one text")

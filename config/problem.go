@@ -104,10 +104,11 @@ func (x index) has(path ...string) bool {
 // merged, a later layer says it anew, so what was below it is forgotten.
 func (x index) replace(path []string, at Position, s shape) {
 	key := join(path)
+	if _, again := x.places[key]; !again {
+		x.places[key] = at
+		return
+	}
 	if s == section || s == named || s == tree {
-		if _, ok := x.places[key]; !ok {
-			x.places[key] = at
-		}
 		return
 	}
 	delete(x.lists, key)
