@@ -78,10 +78,7 @@ func (r *Result) discardOutputs() {
 // are stopped and what they hold is freed as soon as they are; Close then
 // returns ctx.Err().
 func (p *Plugin) Close(ctx context.Context) error {
-	p.closing.Do(func() {
-		p.runtime.forget(p)
-		p.pool.close()
-	})
+	p.closing.Do(p.pool.close)
 	select {
 	case <-p.drained:
 		return p.err
@@ -95,5 +92,6 @@ func (p *Plugin) Close(ctx context.Context) error {
 func (p *Plugin) drain() {
 	// The caller's context may be over by now; closing must not be.
 	p.err = p.engine.close(context.Background())
+	p.runtime.forget(p)
 	close(p.drained)
 }

@@ -128,17 +128,21 @@ func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, 
 		_ = p.Close(ctx)
 		return nil, err
 	}
-	r.mu.Lock()
-	closed := r.closed
-	if !closed {
-		r.plugins[p] = struct{}{}
-	}
-	r.mu.Unlock()
-	if closed {
+	if !r.keep(p) {
 		_ = p.Close(ctx)
 		return nil, ErrClosed
 	}
 	return p, nil
+}
+
+// keep remembers p for Close, unless that came first.
+func (r *Runtime) keep(p *Plugin) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.plugins[p] = struct{}{}
+	}
+	return !r.closed
 }
 
 func (r *Runtime) forget(p *Plugin) {
