@@ -76,13 +76,13 @@ func (p *Plugin) ReadModule() ([]byte, error) {
 // never out of it; nothing but a regular file is opened for long.
 func (p *Plugin) open(root *os.Root) (*os.File, int64, error) {
 	name := filepath.FromSlash(p.Module)
-	// Without O_NONBLOCK a FIFO that takes the file's place would hang us.
 	info, err := root.Stat(name)
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, 0, notRegular(p.Module, info.Mode())
 	}
 	var f *os.File
 	if err == nil {
+		// Without O_NONBLOCK a FIFO that takes the file's place would hang us.
 		f, err = root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	}
 	if err != nil {
