@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/mqrun/mqrun/mq"
@@ -31,6 +33,25 @@ func child(role string) {
 			}
 			fmt.Println(i)
 		}
+	case "signal": // a handler runs when SIGTERM and SIGINT come
+		sig := make(chan os.Signal, 2)
+		signal.Notify(sig, syscall.SIGTERM, os.Interrupt)
+		done := make(chan error, 1)
+		if err := q.Subscribe(context.Background(), "ingest.a", "c", func(m *mq.Message) error {
+			fmt.Println("begun")
+			<-sig
+			<-sig
+			err := m.DoubleAck(m.Ctx)
+			done <- err
+			return err
+		}); err != nil {
+			fmt.Println(err)
+		}
+		if err := q.Publish(context.Background(), "ingest.a", nil); err != nil {
+			fmt.Println(err)
+		}
+		fmt.Println("acked", <-done)
+		fmt.Println("closed", q.Close())
 	case "hold": // until stdin ends
 		fmt.Println("open")
 		_, _ = io.Copy(io.Discard, os.Stdin)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -333,4 +334,70 @@ func TestCloseIsIdempotentAndConcurrent(t *testing.T) {
 	if _, err := q.Connect("x"); !errors.Is(err, mq.ErrClosed) {
 		t.Errorf("connect: %v", err)
 	}
+}
+
+func TestLIF01_TheServerTakesNoSignals(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("signals cannot be sent to another process")
+	}
+	cmd, _, next := spawn(t, "signal", t.TempDir())
+	if got := next(); got != "begun" {
+		t.Fatalf("child says %q", got)
+	}
+	for _, s := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"acked <nil>", "closed <nil>", ""} {
+		if got := next(); got != want {
+			t.Errorf("child says %q; want %q", got, want)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServerThatCannotStartIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "jetstream", "$G")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mq.NewEmbedded(dir, 1<<20); err == nil || !strings.Contains(err.Error(), path) { // the server calls it fatal
+		t.Fatalf("got %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	open(t, mq.Options{StoreDir: dir})
+}
+
+func TestPingSeesThatJetStreamIsOff(t *testing.T) {
+	q := open(t, mq.Options{})
+	if err := q.Ping(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.GetServer().DisableJetStream(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := q.Ping(ctx); err == nil {
+		t.Error("it says that all is well")
+	}
+}
+
+func TestOpenStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := t.TempDir()
+	if _, err := mq.Open(ctx, mq.Options{StoreDir: dir}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	open(t, mq.Options{StoreDir: dir})
 }

@@ -165,8 +165,9 @@ func TestDeletedConsumerIsReportedAndMadeAgain(t *testing.T) {
 	q := open(t, mq.Options{Logger: l.logger()})
 	got := make(chan string, 100)
 	subscribe(t, q, t.Context(), func(m *mq.Message) error {
+		err := m.DoubleAck(m.Ctx)
 		got <- string(m.Data)
-		return m.DoubleAck(m.Ctx)
+		return err
 	})
 	publish(t, q, "1")
 	await(t, got, "message")

@@ -19,13 +19,18 @@ func (s *subscription) tend(ctx context.Context, done <-chan struct{}) {
 	defer tick.Stop()
 	alive := time.NewTicker(s.ackWait / 3)
 	defer alive.Stop()
-	said := ""
+	said, again := "", time.Time{} // the last trouble, and when to look again
 	for {
 		select {
 		case <-done:
 			return
 		case now := <-tick.C:
 			s.pull.Tick(now)
+			if !again.IsZero() && now.After(again) {
+				if said = s.mend(ctx, said); said == "" {
+					again = time.Time{}
+				}
+			}
 		case <-alive.C:
 			s.keepAlive()
 		case st, ok := <-connected:
@@ -35,31 +40,33 @@ func (s *subscription) tend(ctx context.Context, done <-chan struct{}) {
 				s.pull.Reconnected()
 			}
 		case err := <-s.lost:
-			said = s.mend(ctx, err, said)
+			if errors.Is(err, ErrConsumerLost) {
+				// The news can come before the consumer is really gone, and a
+				// request meanwhile has no answer.
+				said, again = s.mend(ctx, said), time.Now().Add(500*time.Millisecond)
+			} else if err.Error() != said {
+				said = err.Error()
+				s.log.Error("no messages can be pulled", "error", err)
+			}
 		}
 	}
 }
 
-// mend makes the consumer again when it is gone. said is what was logged last:
-// the same trouble comes back every second while it lasts.
-func (s *subscription) mend(ctx context.Context, cause error, said string) string {
-	if !errors.Is(cause, ErrConsumerLost) {
-		if cause.Error() != said {
-			s.log.Error("no messages can be pulled", "error", cause)
-		}
-		return cause.Error()
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+// mend makes the consumer again if it is gone, and returns what is still wrong,
+// or "". said is what was logged before: trouble comes back while it lasts.
+func (s *subscription) mend(ctx context.Context, said string) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	made, err := s.ensureConsumer(ctx)
 	switch {
 	case err != nil:
-		if err.Error() != said && ctx.Err() == nil {
-			s.log.Error("the consumer is gone and cannot be made again", "error", err)
+		if said == "" {
+			s.log.Warn("the consumer does not answer", "error", err)
 		}
 		return err.Error()
 	case made:
 		s.log.Error("the consumer was deleted; it is made again, and all stored messages are delivered")
+		s.pull.Reconnected()
 	}
 	return ""
 }
