@@ -1,0 +1,106 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// BucketAttempts is the KV bucket of failed handler calls. JetStream's delivery count decides nothing: five clean restarts
+// raise it with nothing handled, and a kill can set it back to one.
+const BucketAttempts = "MQRUN_ATTEMPTS"
+
+// attemptsTTL is twice the longest delay of a retry (a day), so that no record
+// expires before its message comes back.
+const attemptsTTL = 2 * maxDelay
+
+// failures is the record of one message's failed calls.
+type failures struct {
+	Failed int    `json:"failed"`
+	Reason string `json:"reason"` // of the last one
+	Error  string `json:"error,omitempty"`
+}
+
+// attempts knows how often each message failed before. A first delivery is
+// looked up in what was found at start (a record survives a crash, the
+// delivery count may not), a later one in the bucket (another process may
+// have written it).
+type attempts struct {
+	kv jetstream.KeyValue
+
+	mu    sync.Mutex
+	known map[string]failures
+}
+
+func (a *attempts) key(pipeline string, id identity, sequence uint64) string {
+	return pipeline + "." + id.stream + "." + id.created + "." + strconv.FormatUint(sequence, 10)
+}
+
+// load reads the records of one input above its ack floor.
+func (a *attempts) load(ctx context.Context, pipeline string, id identity, floor uint64) error {
+	w, err := a.kv.Watch(ctx, pipeline+"."+id.stream+"."+id.created+".*", jetstream.IgnoreDeletes())
+	if err != nil {
+		return fmt.Errorf("read attempts of %s: %w", pipeline, err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("read attempts of %s: %w", pipeline, ctx.Err())
+		case e := <-w.Updates():
+			if e == nil {
+				return nil
+			}
+			seq, err := strconv.ParseUint(e.Key()[strings.LastIndexByte(e.Key(), '.')+1:], 10, 64)
+			if err != nil || seq <= floor {
+				continue
+			}
+			var f failures
+			if json.Unmarshal(e.Value(), &f) == nil {
+				a.mu.Lock()
+				a.known[e.Key()] = f
+				a.mu.Unlock()
+			}
+		}
+	}
+}
+
+// of tells how often the message in s failed before.
+func (a *attempts) of(ctx context.Context, key string, deliveries uint64) (failures, error) {
+	if deliveries <= 1 {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.known[key], nil
+	}
+	e, err := a.kv.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return failures{}, nil
+	}
+	if err != nil {
+		return failures{}, err
+	}
+	var f failures
+	if err := json.Unmarshal(e.Value(), &f); err != nil {
+		return failures{}, fmt.Errorf("attempt record %s: %w", key, err)
+	}
+	return f, nil
+}
+
+// record is what has to be stored before the nak.
+func (a *attempts) record(key string, f failures) (publish, error) {
+	body, err := json.Marshal(f)
+	return publish{subject: "$KV." + BucketAttempts + "." + key, data: body}, err
+}
+
+// forget drops a settled message's record from memory.
+func (a *attempts) forget(key string) {
+	a.mu.Lock()
+	delete(a.known, key)
+	a.mu.Unlock()
+}

@@ -1,0 +1,82 @@
+package pipeline
+
+import (
+	"strings"
+
+	"github.com/mqrun/mqrun/host"
+	"github.com/nats-io/nats.go"
+)
+
+// Headers of the host's own.
+const (
+	hdrMsgID   = "Nats-Msg-Id"
+	hdrSubject = "Mqrun-Subject"
+	prefixOurs = "Mqrun-"
+	prefixNats = "Nats-"
+	prefixOrig = "Mqrun-Original-"
+)
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// traced reports whether a header carries W3C trace context, which outputs
+// inherit from their input.
+func traced(name string) bool {
+	return strings.EqualFold(name, "traceparent") || strings.EqualFold(name, "tracestate")
+}
+
+// overlay is what the next step sees: the original's headers, with those of
+// the same name (any case) replaced by the emitted ones.
+func overlay(orig map[string][]string, emitted []host.Field) map[string][]string {
+	if len(emitted) == 0 {
+		return orig
+	}
+	h := make(map[string][]string, len(orig)+len(emitted))
+next:
+	for name, values := range orig {
+		for _, f := range emitted {
+			if strings.EqualFold(f.Name, name) {
+				continue next
+			}
+		}
+		h[name] = values
+	}
+	for _, f := range emitted {
+		h[f.Name] = append(h[f.Name], f.Value)
+	}
+	return h
+}
+
+// outputHeader is what an output carries: the guest's headers, the input's
+// trace context unless the guest set its own, and the id.
+func outputHeader(input map[string][]string, emitted []host.Field, id string) nats.Header {
+	h := make(nats.Header, len(emitted)+1)
+	own := false
+	for _, f := range emitted {
+		own = own || traced(f.Name)
+		h[f.Name] = append(h[f.Name], f.Value)
+	}
+	if !own {
+		for name, values := range input {
+			if traced(name) {
+				h[name] = values
+			}
+		}
+	}
+	h[hdrMsgID] = []string{id}
+	return h
+}
+
+// get is the first value of a header, whatever the case of its name.
+func get(h map[string][]string, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	for k, v := range h {
+		if len(v) > 0 && strings.EqualFold(k, name) {
+			return v[0]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,100 @@
+package pipeline
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mqrun/mqrun/config"
+)
+
+func loadYAML(t *testing.T, yaml string) *config.Config {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"a.wasm", "b.wasm", "pipelines.yaml"} {
+		content := yaml
+		if name != "pipelines.yaml" {
+			content = name
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, err := config.Load(config.LoadOptions{Files: []string{filepath.Join(dir, "pipelines.yaml")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+const chained = `
+plugins: { a: { module: a.wasm }, b: { module: b.wasm, allow: { publish: [out.x, out.y] } } }
+pipelines:
+  first: { from: [ingest.a, shop.>], steps: [a], to: mid.a, dead_letter: graves.first }
+  second: { from: mid.*, steps: [b] }
+`
+
+func TestLayout(t *testing.T) {
+	l, problems := planLayout(loadYAML(t, chained), nil, 100<<20, 1<<20)
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	got := map[string][]string{}
+	for _, s := range l.streams {
+		got[s.Name] = s.Subjects
+	}
+	want := map[string][]string{
+		"MQRUN":        {"ingest.>", "shop.>", "mqrun.MQRUN.>"},
+		"MQRUN_DLQ":    {"dlq.>", "graves.first"},
+		"MQRUN_FIRST":  {"mid.a", "mqrun.MQRUN_FIRST.>"},
+		"MQRUN_SECOND": {"out.x", "out.y", "mqrun.MQRUN_SECOND.>"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"dlq.>", "graves.first"}, l.deny); diff != "" {
+		t.Error(diff)
+	}
+	in := l.inputs["second"]
+	if len(in) != 1 || in[0].stream != "MQRUN_FIRST" || !cmp.Equal(in[0].filters, []string{"mid.*", "mqrun.MQRUN_FIRST.redo.second"}) {
+		t.Errorf("second reads %+v", in)
+	}
+}
+
+func TestLayoutKeepsWhatStreamsHold(t *testing.T) {
+	have := []held{{name: "SHOP", subjects: []string{"shop.>"}, created: time.Unix(1, 0), maxMsg: 5}, {name: "MIDDLE", subjects: []string{"mid.>"}}}
+	l, problems := planLayout(loadYAML(t, chained), have, 100<<20, 1<<20)
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	for _, s := range l.streams {
+		if s.Name == "MQRUN_FIRST" || s.Name == "SHOP" || s.Name == "MIDDLE" {
+			t.Errorf("stream %s would be made or changed", s.Name)
+		}
+	}
+	in := l.inputs["first"]
+	if len(in) != 2 || in[0].stream != "SHOP" || in[0].redo != "" || in[0].maxMsg != 5 || in[1].stream != "MQRUN" {
+		t.Errorf("first reads %+v", in)
+	}
+}
+
+func TestLayoutProblems(t *testing.T) {
+	for _, tt := range []struct {
+		name, yaml, want string
+		have             []held
+	}{
+		{"held in part", chained, "in part by stream X", []held{{name: "X", subjects: []string{"shop.eu.*"}}}},
+		{"input and output in one foreign stream", `
+plugins: { a: { module: a.wasm } }
+pipelines: { p: { from: x.in, steps: [a], to: x.out } }
+`, "both lie in stream X", []held{{name: "X", subjects: []string{"x.>"}}}},
+	} {
+		_, problems := planLayout(loadYAML(t, tt.yaml), tt.have, 100<<20, 1<<20)
+		if !strings.Contains(problems.Error(), tt.want) {
+			t.Errorf("%s: %v; want %q", tt.name, problems, tt.want)
+		}
+	}
+}

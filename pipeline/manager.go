@@ -1,0 +1,354 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mqrun/mqrun/config"
+	"github.com/mqrun/mqrun/host"
+	"github.com/mqrun/mqrun/mq"
+	"github.com/mqrun/mqrun/subject"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Options are the parts that a Manager works with. It closes none of them.
+type Options struct {
+	MQ     *mq.EmbeddedNATS
+	Host   *host.Runtime
+	Logger *slog.Logger // default slog.Default
+	// MaxBytes and MaxPayload are the server's; they bound the streams.
+	MaxBytes, MaxPayload int64
+}
+
+// Manager runs the pipelines of one configuration at a time, a generation, and
+// takes over the next one while messages flow. Its methods may be called
+// concurrently; Apply and Drain take turns.
+type Manager struct {
+	o      Options
+	broker *broker
+	load   loader
+	stop   context.CancelFunc
+	keeper sync.WaitGroup
+
+	applying sync.Mutex // held by whoever changes the generation
+
+	mu         sync.Mutex
+	cfg        *config.Config
+	generation uint64
+	plugins    map[string]*plugin
+	pipelines  map[string]*pipeline
+	streams    []streamLimit
+	closed     bool
+}
+
+// streamLimit is the largest message of a stream's subjects.
+type streamLimit struct {
+	subjects []string
+	maxMsg   int64
+}
+
+// ErrClosed is returned by Apply after Drain.
+var ErrClosed = errors.New("pipelines are stopped")
+
+// Open connects and makes the attempts bucket. Nothing runs before Apply.
+func Open(ctx context.Context, o Options) (*Manager, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	m := &Manager{o: o, load: sandboxed(o.Host), cfg: &config.Config{}, pipelines: map[string]*pipeline{}}
+	b := &broker{js: o.MQ.JetStream(), limit: m.limit}
+	var err error
+	if b.in, err = o.MQ.Connect("mqrun deliveries", nats.ReconnectHandler(func(*nats.Conn) { m.reconnected() })); err != nil {
+		return nil, err
+	}
+	// Nothing is buffered while the connection is away: the slots publish
+	// again by themselves.
+	if b.out, err = o.MQ.Connect("mqrun settlements", nats.ReconnectBufSize(-1)); err != nil {
+		b.in.Close()
+		return nil, err
+	}
+	b.attempts, err = b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: BucketAttempts, Description: "failed handler calls by message",
+		TTL: attemptsTTL, History: 1, Storage: jetstream.FileStorage,
+		MaxBytes: mq.Budget(o.MaxBytes, 1).KV,
+	})
+	if err != nil {
+		b.in.Close()
+		b.out.Close()
+		return nil, fmt.Errorf("make bucket %s: %w", BucketAttempts, err)
+	}
+	m.broker = b
+	var life context.Context
+	life, m.stop = context.WithCancel(context.Background())
+	m.keeper.Go(func() { m.keep(life) })
+	m.keeper.Go(func() { m.janitor(life) })
+	return m, nil
+}
+
+// keep drives the timers of all pipelines from one goroutine.
+func (m *Manager) keep(ctx context.Context) {
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	var scratch []*slot
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			for _, p := range m.running() {
+				scratch = p.tick(now, scratch)
+			}
+		}
+	}
+}
+
+func (m *Manager) running() []*pipeline {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ps := make([]*pipeline, 0, len(m.pipelines))
+	for _, p := range m.pipelines {
+		ps = append(ps, p)
+	}
+	return ps
+}
+
+func (m *Manager) reconnected() {
+	for _, p := range m.running() {
+		for _, src := range p.sources {
+			src.pull.Reconnected()
+		}
+	}
+}
+
+// limit is the largest message that the subject's stream takes, as far as it
+// is known.
+func (m *Manager) limit(s string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range m.streams {
+		for _, f := range l.subjects {
+			if subject.Match(f, s) {
+				return l.maxMsg
+			}
+		}
+	}
+	return m.o.MaxPayload
+}
+
+// Apply makes cfg the running generation: everything new is prepared first,
+// then swapped in, then the old is drained. When anything cannot be prepared
+// nothing changes, and the error is config.Problems or the server's.
+func (m *Manager) Apply(ctx context.Context, cfg *config.Config) (Plan, error) {
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	if m.closed {
+		return Plan{}, ErrClosed
+	}
+	old, generation := m.cfg, m.generation+1
+	if ps := startProblems(old, cfg); ps != nil {
+		return Plan{}, ps
+	}
+	plugins, problems := loadPlugins(ctx, m.load, cfg, m.plugins)
+	if problems != nil {
+		return Plan{}, problems
+	}
+	undo := func(started map[string]*pipeline, err error) (Plan, error) {
+		for _, p := range started {
+			p.close()
+		}
+		return Plan{}, errors.Join(err, closePlugins(ctx, plugins, m.plugins))
+	}
+	l, err := m.layOut(ctx, cfg)
+	if err != nil {
+		return undo(nil, err)
+	}
+	plan := diff(old, cfg, func(p *config.Pipeline) bool {
+		return !slices.ContainsFunc(p.Steps, func(s string) bool { return plugins[s] != m.plugins[s] })
+	})
+	started := map[string]*pipeline{}
+	chainOf := func(name string) *chain { return chainFor(cfg.Pipelines[name], generation, plugins, l.deny) }
+	for _, name := range plan.Start {
+		p, err := openPipeline(ctx, m.broker, chainOf(name), l.inputs[name], m.o.Logger)
+		if err != nil {
+			return undo(started, err)
+		}
+		started[name] = p
+	}
+
+	// From here on the new generation is the running one.
+	plan.Generation = generation
+	m.mu.Lock()
+	was, next := m.pipelines, maps.Clone(m.pipelines)
+	gone := m.plugins
+	for _, name := range append(slices.Clone(plan.Stop), plan.Restart...) {
+		delete(next, name)
+	}
+	maps.Copy(next, started)
+	m.cfg, m.generation, m.plugins, m.pipelines = cfg, generation, plugins, next
+	m.mu.Unlock()
+	for name, p := range plugins {
+		if p.loaded != nil {
+			p.loaded.SetWorkers(workers(cfg, name))
+		}
+	}
+	var chains []*chain
+	for _, name := range plan.Swap {
+		chains = append(chains, was[name].swap(chainOf(name)))
+	}
+	for _, p := range started {
+		p.begin()
+	}
+	err = m.replace(ctx, plan, was, chainOf, l)
+	m.retire(gone, plugins, chains)
+	return plan, err
+}
+
+// replace drains removed and changed pipelines side by side and starts the
+// changed ones again.
+func (m *Manager) replace(ctx context.Context, plan Plan, was map[string]*pipeline, chainOf func(string) *chain, l layout) error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(plan.Stop)+len(plan.Restart))
+	for i, name := range append(slices.Clone(plan.Stop), plan.Restart...) {
+		wg.Go(func() {
+			drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), reloadDrain)
+			defer cancel()
+			if err := was[name].drain(drain, false); err != nil {
+				m.o.Logger.Warn("pipeline drained in part", "pipeline", name, "error", err)
+			}
+			if i < len(plan.Stop) {
+				return
+			}
+			p, err := openPipeline(ctx, m.broker, chainOf(name), l.inputs[name], m.o.Logger)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			m.mu.Lock()
+			m.pipelines[name] = p
+			m.mu.Unlock()
+			p.begin()
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// reloadDrain bounds how long a pipeline that is replaced may finish what it
+// holds.
+const reloadDrain = 30 * time.Second
+
+// retire closes plugins that no chain uses any more, once the messages that
+// began on them have ended.
+func (m *Manager) retire(old, next map[string]*plugin, chains []*chain) {
+	m.keeper.Go(func() {
+		for _, c := range chains {
+			<-c.idle
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), reloadDrain)
+		defer cancel()
+		if err := closePlugins(ctx, old, next); err != nil {
+			m.o.Logger.Warn("close old plugins", "error", err)
+		}
+	})
+}
+
+// layOut makes the streams of cfg, or adds the subjects that they lack.
+func (m *Manager) layOut(ctx context.Context, cfg *config.Config) (layout, error) {
+	have, err := heldStreams(ctx, m.broker.js, m.o.MaxPayload)
+	if err != nil {
+		return layout{}, err
+	}
+	l, problems := planLayout(cfg, have, m.o.MaxBytes, m.o.MaxPayload)
+	if problems != nil {
+		return layout{}, problems
+	}
+	for _, spec := range l.streams {
+		if _, err := mq.EnsureStream(ctx, m.broker.js, spec); err != nil {
+			return layout{}, err
+		}
+	}
+	if have, err = heldStreams(ctx, m.broker.js, m.o.MaxPayload); err != nil {
+		return layout{}, err
+	}
+	created := map[string]time.Time{}
+	var limits []streamLimit
+	for _, h := range have {
+		created[h.name] = h.created
+		limits = append(limits, streamLimit{subjects: h.subjects, maxMsg: h.maxMsg})
+	}
+	for _, ins := range l.inputs {
+		for i := range ins {
+			ins[i].created = created[ins[i].stream]
+		}
+	}
+	m.mu.Lock()
+	m.streams = limits
+	m.mu.Unlock()
+	return l, nil
+}
+
+// heldStreams lists what the server holds.
+func heldStreams(ctx context.Context, js jetstream.JetStream, maxPayload int64) ([]held, error) {
+	var have []held
+	list := js.ListStreams(ctx)
+	for info := range list.Info() {
+		h := held{name: info.Config.Name, subjects: info.Config.Subjects, created: info.Created, maxMsg: int64(info.Config.MaxMsgSize), ours: mq.Ours(&info.Config)}
+		if h.maxMsg <= 0 {
+			h.maxMsg = maxPayload
+		}
+		have = append(have, h)
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list streams: %w", err)
+	}
+	slices.SortFunc(have, func(a, b held) int { return cmp.Compare(a.name, b.name) })
+	return have, nil
+}
+
+// Config is the running configuration.
+func (m *Manager) Config() *config.Config {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cfg
+}
+
+// Drain stops all pipelines: nothing more is pulled, running handlers end and
+// their messages are settled, what no worker has begun is given back at once.
+// When ctx ends first the rest is given back too, and the error says so.
+// The broker must still run.
+func (m *Manager) Drain(ctx context.Context) error {
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	ps := m.running()
+	errs := make([]error, len(ps))
+	var wg sync.WaitGroup
+	for i, p := range ps {
+		wg.Go(func() { errs[i] = p.drain(ctx, true) })
+	}
+	wg.Wait()
+	m.stop()
+	m.keeper.Wait()
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	errs = append(errs, closePlugins(closing, m.plugins, nil))
+	for _, nc := range []*nats.Conn{m.broker.in, m.broker.out} {
+		if err := nc.FlushWithContext(closing); err == nil || nc.IsClosed() {
+			nc.Close()
+			continue
+		}
+		nc.Close()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,410 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mqrun/mqrun/host"
+	"github.com/mqrun/mqrun/mq"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// maxInFlightBytes bounds a pipeline's inputs and staged outputs together.
+const maxInFlightBytes = 32 << 20
+
+// flushWait bounds how long a round trip to the server may take at start.
+const flushWait = 10 * time.Second
+
+// broker is what all pipelines of a process share: two connections (deliveries
+// on one, publishes and acks on the other; a third gained nothing) and the
+// JetStream API.
+type broker struct {
+	in, out  *nats.Conn
+	js       jetstream.JetStream
+	attempts jetstream.KeyValue
+	limit    func(subject string) int64 // largest message that the subject's stream takes
+}
+
+// pipeline is one running pipeline: deliveries come in through its sources,
+// wait in slots for a worker, walk the chain, and are settled.
+type pipeline struct {
+	name   string
+	broker *broker
+	log    *slog.Logger
+	now    func() time.Time
+	rnd    func() float64
+
+	slots    *slots
+	results  sync.Pool
+	attempts attempts
+	sources  []*source
+	replies  *nats.Subscription
+	inbox    string
+
+	work    context.Context // ends to stop guests
+	abort   context.CancelFunc
+	workers sync.WaitGroup
+	queue   chan *slot
+	quit    chan struct{}
+
+	mu        sync.Mutex
+	chain     *chain
+	width     int // workers wanted
+	alive     int // workers there
+	inFlight  int
+	bytes     int64
+	owed      int // credits held back while blocked
+	stuck     int // slots with a publish that was refused
+	why       string
+	draining  bool
+	releasing bool          // unstarted messages are given back
+	empty     chan struct{} // closed when draining and nothing is in flight
+	lost      map[string]string
+
+	counts counts
+}
+
+// counts are of this process, since its start.
+type counts struct {
+	handled, acked, filtered, naked, dead, outputs, lateAcks, publishRefused atomic.Int64
+}
+
+// openPipeline makes the consumers and loads the attempts; begin pulls.
+func openPipeline(ctx context.Context, b *broker, c *chain, inputs []input, log *slog.Logger) (*pipeline, error) {
+	p := newPipeline(b, c, log)
+	if err := p.open(ctx, inputs); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *pipeline) begin() {
+	for _, src := range p.sources {
+		src.pull.Credit(max(1, p.chain.cfg.MaxInFlight/len(p.sources)))
+	}
+}
+
+func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
+	p := &pipeline{
+		name: c.cfg.Name, broker: b, log: log.With("pipeline", c.cfg.Name),
+		now: time.Now, rnd: random,
+		slots: newSlots(c.cfg.MaxInFlight), chain: c,
+		queue:   make(chan *slot, 2*c.cfg.MaxInFlight),
+		quit:    make(chan struct{}),
+		empty:   make(chan struct{}),
+		lost:    map[string]string{},
+		results: sync.Pool{New: func() any { return new(host.Result) }},
+	}
+	p.attempts = attempts{kv: b.attempts, known: map[string]failures{}}
+	p.work, p.abort = context.WithCancel(context.Background())
+	p.setWorkers(c.cfg.Workers)
+	return p
+}
+
+func (p *pipeline) open(ctx context.Context, inputs []input) error {
+	p.inbox = nats.NewInbox()
+	var err error
+	if p.replies, err = p.broker.out.Subscribe(p.inbox+".*.*.*", p.reply); err != nil {
+		return fmt.Errorf("pipeline %s: subscribe to replies: %w", p.name, err)
+	}
+	if err := p.replies.SetPendingLimits(-1, -1); err != nil {
+		return fmt.Errorf("pipeline %s: %w", p.name, err)
+	}
+	for _, in := range inputs {
+		if err := p.addSource(ctx, in); err != nil {
+			return fmt.Errorf("pipeline %s: %w", p.name, err)
+		}
+	}
+	// The replies' interest must be known before the first request.
+	flush, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	return p.broker.out.FlushWithContext(flush)
+}
+
+func (p *pipeline) addSource(ctx context.Context, in input) error {
+	info, err := ensureConsumer(ctx, p.broker.js, in.stream, consumerConfig(p.chain.cfg, in.filters))
+	if err != nil {
+		return err
+	}
+	src := &source{identity: newIdentity(p.name, in.stream, in.created), consumer: info.Name, redo: in.redo}
+	if err := p.attempts.load(ctx, p.name, src.identity, info.AckFloor.Stream); err != nil {
+		return err
+	}
+	src.pull, err = mq.NewPull(p.broker.in, mq.PullConfig{
+		Stream: in.stream, Consumer: info.Name,
+		Batch:    max(1, p.chain.cfg.MaxInFlight/4),
+		MaxBytes: max(maxInFlightBytes/4, 2*in.maxMsg),
+		Deliver:  func(m *nats.Msg) { p.deliver(src, m) },
+		Lost:     func(err error) { p.sourceLost(src, err) },
+	})
+	if err != nil {
+		return err
+	}
+	p.sources = append(p.sources, src)
+	return nil
+}
+
+// deliver puts a message into a slot and hands it to its lane.
+func (p *pipeline) deliver(src *source, m *nats.Msg) {
+	info, err := mq.ParseAck(m.Reply)
+	if err != nil {
+		p.log.Error("delivery ignored", "error", err)
+		src.pull.Credit(1)
+		return
+	}
+	s := p.slots.take()
+	s.mu.Lock()
+	s.state, s.src, s.msg, s.info = waiting, src, m, info
+	s.subject = m.Subject
+	if src.redo != "" && m.Subject == src.redo {
+		if orig := get(m.Header, hdrSubject); orig != "" {
+			s.subject = orig
+		}
+	}
+	s.clock = p.now()
+	s.bytes = int64(len(m.Data))
+	bytes := s.bytes
+	s.mu.Unlock()
+	p.mu.Lock()
+	delete(p.lost, src.stream)
+	p.inFlight++
+	p.bytes += bytes
+	release := p.releasing
+	p.throttle()
+	p.mu.Unlock()
+	if release {
+		p.release(s)
+		return
+	}
+	p.lane(s) <- s
+}
+
+// lane picks the queue that a message waits in. Without an order every worker
+// takes from one; an ordered pipeline picks by the message's key here.
+func (p *pipeline) lane(*slot) chan *slot { return p.queue }
+
+// throttle pauses the pulls while a publish is refused or too many bytes are
+// in flight, and lets them go on after. p.mu is held.
+func (p *pipeline) throttle() {
+	hold := p.stuck > 0 || p.bytes > maxInFlightBytes/2
+	for _, src := range p.sources {
+		src.pull.Pause(hold)
+	}
+}
+
+func (p *pipeline) setWorkers(n int) {
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.width = n
+	for p.alive < p.width {
+		p.alive++
+		p.workers.Go(p.worker)
+	}
+}
+
+func (p *pipeline) worker() {
+	for {
+		select {
+		case s := <-p.queue:
+			p.handle(s)
+		case <-p.quit:
+			return
+		}
+		p.mu.Lock()
+		if p.alive > p.width {
+			p.alive--
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+	}
+}
+
+// handle takes one message from waiting to its settlement.
+func (p *pipeline) handle(s *slot) {
+	p.mu.Lock()
+	release, c := p.releasing, p.chain
+	for !release && !c.enter() { // swapped at this very moment
+		p.mu.Unlock()
+		runtime.Gosched()
+		p.mu.Lock()
+		release, c = p.releasing, p.chain
+	}
+	p.mu.Unlock()
+	if release {
+		p.release(s)
+		return
+	}
+	key := p.attempts.key(p.name, s.src.identity, s.info.Sequence)
+	before, err := p.attempts.of(p.work, key, s.info.Deliveries)
+	if err != nil {
+		c.leave()
+		p.log.Warn("attempts unknown, message given back", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
+		p.giveBack(s, time.Second)
+		return
+	}
+	s.mu.Lock()
+	s.state, s.chain, s.attempt = running, c, before.Failed+1
+	s.mu.Unlock()
+	w := &walk{pipe: p, s: s}
+	if before.Failed >= c.cfg.Retry.Attempts { // the bound was lowered meanwhile, or a crash came before the dead letter
+		w.step = &c.steps[0]
+		w.out.failure, w.text = before.Reason, before.Error
+		s.attempt = before.Failed
+		p.settle(s, w, verdict{action: actDead, reason: before.Reason, exhausted: true}, key)
+		return
+	}
+	p.counts.handled.Add(1)
+	if err := w.run(p.work); err != nil {
+		if !errors.Is(err, errCancelled) {
+			p.log.Error("message given back", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
+		}
+		p.giveBack(s, minDelay)
+		return
+	}
+	p.settle(s, w, decide(w.out, s.attempt, c.cfg.Retry, p.rnd()), key)
+}
+
+// limit is the largest message that the subject's stream takes.
+func (p *pipeline) limit(subject string) int64 {
+	return p.broker.limit(subject)
+}
+
+func (p *pipeline) sourceLost(src *source, err error) {
+	p.mu.Lock()
+	_, known := p.lost[src.stream]
+	p.lost[src.stream] = err.Error()
+	p.mu.Unlock()
+	if !known {
+		p.log.Error("input stopped", "stream", src.stream, "error", err)
+	}
+}
+
+// done frees the slot, and the credit with it.
+func (p *pipeline) done(s *slot) {
+	s.mu.Lock()
+	for _, r := range s.results {
+		p.results.Put(r)
+	}
+	src, bytes, c, stuck := s.src, s.bytes, s.chain, s.stuck
+	s.results = s.results[:0]
+	clear(s.pubs)
+	s.epoch++
+	s.state, s.src, s.msg, s.chain, s.pubs, s.left, s.final, s.done = free, nil, nil, nil, s.pubs[:0], 0, nil, nil
+	s.stored, s.stuck, s.tries, s.bytes, s.attempt = false, false, 0, 0, 0
+	s.mu.Unlock()
+	if c != nil {
+		c.leave()
+	}
+	p.slots.put(s)
+	p.mu.Lock()
+	p.inFlight--
+	p.bytes -= bytes
+	if stuck {
+		p.stuck--
+	}
+	p.throttle()
+	if p.draining && p.inFlight == 0 {
+		p.closeEmpty()
+	}
+	p.mu.Unlock()
+	src.pull.Credit(1)
+}
+
+func (p *pipeline) closeEmpty() {
+	select {
+	case <-p.empty:
+	default:
+		close(p.empty)
+	}
+}
+
+// swap changes what further messages are handled with. The old chain's idle
+// closes when its last message ended.
+func (p *pipeline) swap(c *chain) *chain {
+	p.mu.Lock()
+	old := p.chain
+	p.chain = c
+	p.mu.Unlock()
+	old.retire()
+	p.setWorkers(c.cfg.Workers)
+	return old
+}
+
+// drain stops pulling and waits until everything in flight is settled. With
+// release, messages that no worker has begun are given back at once, so that
+// others get them. When ctx ends first, guests are stopped and their messages
+// given back too; the error says how many.
+func (p *pipeline) drain(ctx context.Context, release bool) error {
+	p.mu.Lock()
+	p.releasing = release
+	p.mu.Unlock()
+	for _, src := range p.sources {
+		if err := src.pull.Stop(); err != nil {
+			p.log.Warn("stop pulling", "stream", src.stream, "error", err)
+		}
+	}
+	p.mu.Lock()
+	p.draining = true
+	n := p.inFlight
+	if n == 0 {
+		p.closeEmpty()
+	}
+	p.mu.Unlock()
+	var err error
+	select {
+	case <-p.empty:
+	case <-ctx.Done():
+		p.mu.Lock()
+		p.releasing = true
+		err = fmt.Errorf("drain pipeline %s: %d messages were not done in time and are given back", p.name, p.inFlight)
+		p.mu.Unlock()
+		p.abort()
+		select {
+		case <-p.empty:
+		case <-time.After(2 * time.Second): // acks that the server does not confirm
+		}
+	}
+	p.close()
+	return err
+}
+
+func (p *pipeline) close() {
+	p.abort()
+	for _, src := range p.sources {
+		_ = src.pull.Stop()
+	}
+	close(p.quit)
+	p.workers.Wait()
+	if p.replies != nil {
+		_ = p.replies.Unsubscribe()
+	}
+	p.chain.retire()
+}
+
+// replySubject is where the server answers the k-th request of a slot.
+func (p *pipeline) replySubject(s *slot, k string) string {
+	var b strings.Builder
+	b.Grow(len(p.inbox) + 24)
+	b.WriteString(p.inbox)
+	b.WriteByte('.')
+	b.WriteString(strconv.Itoa(s.index))
+	b.WriteByte('.')
+	b.WriteString(strconv.FormatUint(uint64(s.epoch), 36))
+	b.WriteByte('.')
+	b.WriteString(k)
+	return b.String()
+}

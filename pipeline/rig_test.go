@@ -1,0 +1,259 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mqrun/mqrun/config"
+	"github.com/mqrun/mqrun/host"
+	"github.com/mqrun/mqrun/mq"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// native is a handler written in Go, in a plugin's place.
+type native func(m *host.Message, r *host.Result) error
+
+func (f native) Handle(_ context.Context, m *host.Message, r *host.Result) error { return f(m, r) }
+
+func emit(r *host.Result, subject, data string, fields ...host.Field) {
+	r.Outputs = append(r.Outputs, host.Output{Subject: subject, Data: []byte(data), Header: fields})
+}
+
+// rig is an embedded server and a manager whose plugins are native.
+type rig struct {
+	t      *testing.T
+	dir    string
+	mq     *mq.EmbeddedNATS
+	m      *Manager
+	native map[string]native
+	log    *syncWriter
+}
+
+type syncWriter struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (w *syncWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *syncWriter) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+func newRig(t *testing.T, yaml string, plugins map[string]native) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir(), native: plugins, log: &syncWriter{}}
+	r.start()
+	t.Cleanup(r.stop)
+	r.apply(yaml)
+	return r
+}
+
+func (r *rig) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+func (r *rig) start() {
+	r.t.Helper()
+	var err error
+	r.mq, err = mq.Open(r.ctx(), mq.Options{StoreDir: filepath.Join(r.dir, "store"), MaxBytes: 1 << 30, SyncInterval: time.Minute, Bare: true, Logger: r.logger()})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.m, err = Open(r.ctx(), Options{MQ: r.mq, Logger: r.logger(), MaxBytes: 1 << 30, MaxPayload: 1 << 20})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.m.load = func(_ context.Context, c *config.Plugin, _ int, have *plugin) (*plugin, error) {
+		module, err := os.ReadFile(c.Path)
+		if err != nil {
+			return nil, err
+		}
+		key := c.Hash() + string(module)
+		if have != nil && have.key == key {
+			return have, nil
+		}
+		f := r.native[strings.TrimSpace(string(module))]
+		if f == nil {
+			return nil, fmt.Errorf("no native plugin %q", module)
+		}
+		return &plugin{key: key, digest: strings.Repeat("0123456789abcdef", 4), run: f}, nil
+	}
+}
+
+func (r *rig) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := r.m.Drain(ctx); err != nil {
+		r.t.Log(err)
+	}
+	if err := r.mq.Close(); err != nil {
+		r.t.Error(err)
+	}
+	if r.t.Failed() {
+		r.t.Log(r.log.String())
+	}
+}
+
+// load reads the configuration; each plugin's module is a file that names the
+// native one.
+func (r *rig) load(yaml string) *config.Config {
+	r.t.Helper()
+	for name := range r.native {
+		r.write(name+".wasm", name)
+	}
+	r.write("pipelines.yaml", yaml)
+	cfg, err := config.Load(config.LoadOptions{Files: []string{filepath.Join(r.dir, "pipelines.yaml")}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return cfg
+}
+
+func (r *rig) apply(yaml string) Plan {
+	r.t.Helper()
+	p, err := r.m.Apply(r.ctx(), r.load(yaml))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+func (r *rig) write(name, content string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) ctx() context.Context { return r.t.Context() }
+
+func (r *rig) js() jetstream.JetStream { return r.mq.JetStream() }
+
+func (r *rig) pub(subject, data string, header ...string) *jetstream.PubAck {
+	r.t.Helper()
+	m := &nats.Msg{Subject: subject, Data: []byte(data), Header: nats.Header{}}
+	for i := 0; i+1 < len(header); i += 2 {
+		m.Header[header[i]] = append(m.Header[header[i]], header[i+1])
+	}
+	ack, err := r.js().PublishMsg(r.ctx(), m)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return ack
+}
+
+// read returns the first n messages of a subject as they come, and fails when
+// they do not.
+func (r *rig) read(stream, subject string, n int) []jetstream.Msg {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.ctx(), 30*time.Second)
+	defer cancel()
+	var c jetstream.Consumer
+	r.eventually(func() (err error) {
+		c, err = r.js().OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+		return err
+	})
+	it, err := c.Messages(jetstream.PullExpiry(time.Second))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer it.Stop()
+	var got []jetstream.Msg
+	for len(got) < n {
+		m, err := it.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			r.t.Fatalf("%d of %d messages on %s: %v", len(got), n, subject, err)
+		}
+		got = append(got, m)
+	}
+	return got
+}
+
+// count is how many messages a subject has in its stream.
+func (r *rig) count(stream, subject string) int {
+	r.t.Helper()
+	s, err := r.js().Stream(r.ctx(), stream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	info, err := s.Info(r.ctx(), jetstream.WithSubjectFilter(subject))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	n := uint64(0)
+	for _, v := range info.State.Subjects {
+		n += v
+	}
+	return int(n)
+}
+
+// settled waits until the pipeline's consumer has nothing pending or unacked.
+func (r *rig) settled(stream, pipeline string) {
+	r.t.Helper()
+	r.eventually(func() error {
+		c, err := r.js().Consumer(r.ctx(), stream, durable(pipeline))
+		if err != nil {
+			return err
+		}
+		i := c.CachedInfo()
+		if i.NumPending > 0 || i.NumAckPending > 0 {
+			return fmt.Errorf("%d pending, %d unacked", i.NumPending, i.NumAckPending)
+		}
+		return nil
+	})
+}
+
+// eventually polls what has no event of its own.
+func (r *rig) eventually(f func() error) {
+	r.t.Helper()
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	deadline := time.After(30 * time.Second)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-t.C:
+		case <-deadline:
+			r.t.Fatalf("after 30s: %v", err)
+		}
+	}
+}
+
+func (r *rig) stopManager() {
+	r.t.Helper()
+	if err := r.m.Drain(r.ctx()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) restartManager(yaml string) {
+	r.t.Helper()
+	load := r.m.load
+	var err error
+	if r.m, err = Open(r.ctx(), r.m.o); err != nil {
+		r.t.Fatal(err)
+	}
+	r.m.load = load
+	r.apply(yaml)
+}

@@ -1,0 +1,284 @@
+package pipeline
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mqrun/mqrun/mq"
+	"github.com/nats-io/nats.go"
+)
+
+// Timers of the settlement. A PubAck or confirmation can be lost with its
+// connection, so everything is sent again until the server has answered:
+// publishes carry ids and acks are idempotent.
+const (
+	pubAckWait   = 5 * time.Second
+	confirmWait  = 2 * time.Second
+	refusedFirst = 50 * time.Millisecond
+	refusedMost  = 5 * time.Second
+)
+
+var (
+	ackBody      = []byte("+ACK")
+	progressBody = []byte("+WPI")
+)
+
+func nakBody(delay time.Duration) []byte {
+	return fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds())
+}
+
+func random() float64 { return rand.Float64() }
+
+// settle turns a verdict into what must be stored first and the word that
+// ends the delivery.
+func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
+	var pubs []publish
+	final, done := ackBody, func() { p.counts.acked.Add(1) }
+	switch v.action {
+	case actAck:
+		for _, o := range w.outs {
+			pubs = append(pubs, publish{subject: o.Subject, header: outputHeader(s.msg.Header, o.Header, s.src.id(s.info.Sequence, o.path)), data: o.Data})
+		}
+		outputs, filtered := int64(len(pubs)), v.filtered
+		done = func() {
+			p.counts.acked.Add(1)
+			p.counts.outputs.Add(outputs)
+			if filtered {
+				p.counts.filtered.Add(1)
+			}
+		}
+	case actNak:
+		rec, err := p.attempts.record(key, failures{Failed: s.attempt, Reason: v.reason, Error: w.text})
+		if err != nil {
+			p.log.Error("attempt not recorded", "error", err)
+		} else {
+			pubs = append(pubs, rec)
+		}
+		final = nakBody(v.delay)
+		done = func() { p.counts.naked.Add(1) }
+		p.log.Warn(fmt.Sprintf("message %d of %s failed: %s", s.info.Sequence, s.src.stream, describe(v.reason, w.text)),
+			"step", w.step.name, "attempt", s.attempt, "of", s.chain.cfg.Retry.Attempts, "next", v.delay)
+	case actDead:
+		d := dead{
+			reason: v.reason, text: w.text, code: w.out.code, exhausted: v.exhausted, step: w.step.name, plugin: w.step.plugin,
+			generation: s.chain.generation, attempts: s.attempt, log: w.log, at: p.now(),
+		}
+		to := s.chain.cfg.DeadLetter
+		level := p.log.Warn
+		if to == "none" {
+			to, level = "nowhere (dead_letter: none)", p.log.Error
+		} else {
+			h, data := deadLetter(p.name, s, d, p.limit(to))
+			h[hdrMsgID] = []string{s.src.id(s.info.Sequence, "dlq")}
+			pubs = append(pubs, publish{subject: to, header: h, data: data})
+		}
+		done = func() {
+			p.counts.dead.Add(1)
+			level(fmt.Sprintf("message %d of %s is dead: %s", s.info.Sequence, s.src.stream, describe(v.reason, w.text)),
+				"step", d.step, "attempts", d.attempts, "to", to)
+		}
+	}
+	p.mu.Lock()
+	p.bytes += w.bytes
+	p.mu.Unlock()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes += w.bytes
+	s.state, s.final, s.done = publishing, final, done
+	s.pubs, s.left = pubs, len(pubs)
+	now := p.now()
+	for k := range s.pubs {
+		p.send(s, k, now)
+	}
+	if s.left == 0 {
+		p.finish(s, now)
+	}
+}
+
+func describe(reason, text string) string {
+	if text == "" {
+		return reason
+	}
+	return reason + ": " + text
+}
+
+// giveBack naks a message that no handler judged: no attempt is counted.
+func (p *pipeline) giveBack(s *slot, delay time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state, s.final, s.done = publishing, nakBody(delay), nil
+	p.finish(s, p.now())
+}
+
+// release gives back a message that no worker has begun.
+func (p *pipeline) release(s *slot) { p.giveBack(s, minDelay) }
+
+// send publishes the k-th message of a slot. s.mu is held.
+func (p *pipeline) send(s *slot, k int, now time.Time) {
+	pub := &s.pubs[k]
+	err := p.broker.out.PublishMsg(&nats.Msg{Subject: pub.subject, Reply: p.replySubject(s, strconv.Itoa(k)), Header: pub.header, Data: pub.data})
+	if err != nil {
+		p.refused(s, pub, err.Error(), now)
+		return
+	}
+	pub.sent = now
+}
+
+// refused schedules a publish again. s.mu is held.
+func (p *pipeline) refused(s *slot, pub *publish, why string, now time.Time) {
+	p.counts.publishRefused.Add(1)
+	pub.due = now.Add(min(refusedFirst<<min(pub.tries, 10), refusedMost))
+	pub.tries++
+	pub.sent, pub.err = time.Time{}, fmt.Sprintf("publish to %s: %s", pub.subject, why)
+	if s.stuck {
+		return
+	}
+	s.stuck = true
+	p.mu.Lock()
+	p.stuck++
+	first := p.why != pub.err
+	p.why = pub.err
+	p.throttle()
+	p.mu.Unlock()
+	if first {
+		p.log.Warn("blocked", "stream", s.src.stream, "sequence", s.info.Sequence, "error", pub.err)
+	}
+}
+
+// finish sends the ack or nak as a request, so that the server confirms it.
+// s.mu is held.
+func (p *pipeline) finish(s *slot, now time.Time) {
+	if s.state != settling {
+		s.state = settling
+		if now.Sub(s.clock) > p.ackWait(s) {
+			p.counts.lateAcks.Add(1)
+		}
+	}
+	s.sent = now
+	s.tries++
+	if err := p.broker.out.PublishRequest(s.msg.Reply, p.replySubject(s, "a"), s.final); err != nil {
+		p.log.Debug("settle again later", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
+	}
+}
+
+func (p *pipeline) ackWait(s *slot) time.Duration {
+	if s.chain != nil {
+		return s.chain.cfg.AckWait
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.chain.cfg.AckWait
+}
+
+// reply takes PubAcks and confirmations to their slots.
+func (p *pipeline) reply(m *nats.Msg) {
+	rest, ok := strings.CutPrefix(m.Subject, p.inbox+".")
+	if !ok {
+		return
+	}
+	at, rest, _ := strings.Cut(rest, ".")
+	epoch, k, _ := strings.Cut(rest, ".")
+	index, err1 := strconv.Atoi(at)
+	e, err2 := strconv.ParseUint(epoch, 36, 32)
+	s := p.slots.at(index)
+	if err1 != nil || err2 != nil || s == nil {
+		return
+	}
+	s.mu.Lock()
+	if s.epoch != uint32(e) {
+		s.mu.Unlock()
+		return // a second answer to what was sent twice
+	}
+	if k == "a" {
+		p.confirmed(s, m)
+		return
+	}
+	defer s.mu.Unlock()
+	i, err := strconv.Atoi(k)
+	if err != nil || i >= len(s.pubs) || s.state != publishing || s.pubs[i].ok {
+		return
+	}
+	pub := &s.pubs[i]
+	if why := pubAckError(m); why != "" {
+		p.refused(s, pub, why, p.now())
+		return
+	}
+	pub.ok, s.stored = true, true
+	s.left--
+	if pub.tries > 0 {
+		p.unblock(s)
+	}
+	if s.left == 0 {
+		p.finish(s, p.now())
+	}
+}
+
+// unblock counts a slot out of the stuck ones once none of its publishes is
+// refused any more. s.mu is held.
+func (p *pipeline) unblock(s *slot) {
+	for i := range s.pubs {
+		if !s.pubs[i].ok && s.pubs[i].tries > 0 {
+			return
+		}
+	}
+	if !s.stuck {
+		return
+	}
+	s.stuck = false
+	p.mu.Lock()
+	p.stuck--
+	clear := p.stuck == 0
+	if clear {
+		p.why = ""
+	}
+	p.throttle()
+	p.mu.Unlock()
+	if clear {
+		p.log.Info("no longer blocked")
+	}
+}
+
+// confirmed ends a slot whose final word the server has answered. s.mu is
+// held and released.
+func (p *pipeline) confirmed(s *slot, m *nats.Msg) {
+	if s.state != settling {
+		s.mu.Unlock()
+		return
+	}
+	if m.Header.Get("Status") == "503" {
+		p.log.Warn("settled without a consumer", "stream", s.src.stream, "sequence", s.info.Sequence, "error", mq.ErrConsumerLost)
+	} else if s.done != nil {
+		s.done()
+	}
+	key := p.attempts.key(p.name, s.src.identity, s.info.Sequence)
+	s.mu.Unlock()
+	p.attempts.forget(key)
+	p.done(s)
+}
+
+// pubAckError is why a publish was not stored, or "". A scan is enough: a
+// stream's name cannot hold a quote and a colon follows only a key.
+func pubAckError(m *nats.Msg) string {
+	if m.Header.Get("Status") == "503" {
+		return "no stream holds the subject"
+	}
+	if !bytes.Contains(m.Data, []byte(`"error":`)) {
+		return ""
+	}
+	var ack struct {
+		Error struct {
+			Code        int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &ack); err != nil {
+		return "answer not understood: " + err.Error()
+	}
+	return fmt.Sprintf("%s (%d)", ack.Error.Description, ack.Error.Code)
+}

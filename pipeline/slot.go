@@ -1,0 +1,121 @@
+package pipeline
+
+import (
+	"sync"
+	"time"
+
+	"github.com/mqrun/mqrun/host"
+	"github.com/mqrun/mqrun/mq"
+	"github.com/nats-io/nats.go"
+)
+
+type state uint8
+
+const (
+	free       state = iota
+	waiting          // delivered, no worker has it yet
+	running          // in a worker
+	publishing       // outputs, attempt record or dead letter are on their way
+	settling         // all of them are confirmed, the ack or nak is on its way
+)
+
+// slot is the in-flight state of one message: no goroutine, channel or timer
+// of its own. Replies find it by index; the epoch tells a late reply for an
+// earlier message in the same slot.
+type slot struct {
+	index int
+
+	mu    sync.Mutex
+	epoch uint32
+	state state
+
+	src     *source
+	msg     *nats.Msg
+	info    mq.AckInfo
+	subject string // what the guest sees: of a replayed message its original one
+	bytes   int64
+	chain   *chain
+	results []*host.Result // arenas of the outputs, alive until they are confirmed
+
+	clock   time.Time // when the server's ack clock was last set, as far as we know
+	pubs    []publish
+	left    int    // pubs without a PubAck
+	stored  bool   // one of pubs may be stored: this message is never nak'd now
+	final   []byte // the ack or nak
+	sent    time.Time
+	tries   int
+	done    func() // told when the final word is confirmed
+	stuck   bool   // counted in pipeline.stuck
+	attempt int
+}
+
+// publish is one message that must be stored before the slot's final word.
+type publish struct {
+	subject string
+	header  nats.Header
+	data    []byte
+
+	ok    bool
+	tries int       // refusals in a row
+	sent  time.Time // zero: to be sent at due
+	due   time.Time
+	err   string
+}
+
+// slots hands out slots by index. It grows when the server sends more than it
+// was asked for (pulls given up and answered after all).
+type slots struct {
+	mu   sync.Mutex
+	all  []*slot
+	free []*slot
+}
+
+func newSlots(n int) *slots {
+	t := &slots{}
+	for range n {
+		t.free = append(t.free, t.add())
+	}
+	return t
+}
+
+func (t *slots) add() *slot {
+	s := &slot{index: len(t.all)}
+	t.all = append(t.all, s)
+	return s
+}
+
+func (t *slots) take() *slot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.free); n > 0 {
+		s := t.free[n-1]
+		t.free = t.free[:n-1]
+		return s
+	}
+	return t.add()
+}
+
+func (t *slots) put(s *slot) {
+	t.mu.Lock()
+	t.free = append(t.free, s)
+	t.mu.Unlock()
+}
+
+func (t *slots) at(i int) *slot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i < 0 || i >= len(t.all) {
+		return nil
+	}
+	return t.all[i]
+}
+
+// busy appends the slots that hold a message to dst.
+func (t *slots) busy(dst []*slot) []*slot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.free) == len(t.all) {
+		return dst
+	}
+	return append(dst, t.all...)
+}
