@@ -10,10 +10,13 @@ import (
 	"time"
 )
 
-// goGuest builds testdata/goguest once and loads it. Its compilation is cached
-// for the tests of this process.
-func goGuest(t *testing.T, s Settings) *Plugin {
+// goGuest builds testdata/goguest and gives what loads it; the cache saves the
+// second compilation.
+func goGuest(t *testing.T) func(Settings) *Plugin {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("builds and compiles a Go module")
+	}
 	wasm := filepath.Join(t.TempDir(), "goguest.wasm")
 	cmd := exec.Command("go", "build", "-buildmode=c-shared", "-o", wasm, "./testdata/goguest")
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
@@ -24,19 +27,21 @@ func goGuest(t *testing.T, s Settings) *Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Name, s.File = "goguest", "goguest.wasm"
-	p, err := open(t, Options{}).Load(t.Context(), b, s)
-	if err != nil {
-		t.Fatal(err)
+	r := open(t, Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	return func(s Settings) *Plugin {
+		t.Helper()
+		s.Name, s.File, s.Workers = "goguest", "goguest.wasm", 1
+		p, err := r.Load(t.Context(), b, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
 	}
-	return p
 }
 
 func TestStandardGo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds and compiles a Go module")
-	}
-	p := goGuest(t, Settings{Workers: 1, Limits: Limits{Timeout: 20 * time.Second}})
+	loadGo := goGuest(t)
+	p := loadGo(Settings{Limits: Limits{Timeout: 20 * time.Second}})
 	say := func(what string) string {
 		t.Helper()
 		res := run(t, p, message(what))
@@ -100,20 +105,14 @@ func TestStandardGo(t *testing.T) {
 		}
 		say("echo")
 	})
-}
-
-func TestStandardGoIsStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds and compiles a Go module")
-	}
-	p := goGuest(t, Settings{Workers: 1, Limits: Limits{Timeout: 300 * time.Millisecond}})
-	for _, what := range []string{"sleep", "recurse"} {
-		err := p.Handle(t.Context(), message(what), &Result{})
-		var ce *CallError
-		if !errors.As(err, &ce) || ce.Reason == ReasonABI || ce.Reason == ReasonExit {
-			t.Errorf("%s: %v", what, err)
+	t.Run("stopped", func(t *testing.T) {
+		p := loadGo(Settings{Limits: Limits{Timeout: 300 * time.Millisecond}})
+		for _, what := range []string{"sleep", "recurse"} {
+			err := p.Handle(t.Context(), message(what), &Result{})
+			var ce *CallError
+			if !errors.As(err, &ce) || ce.Reason == ReasonABI || ce.Reason == ReasonExit {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
-		t.Log(err)
-		run(t, p, message("echo"))
-	}
+	})
 }
