@@ -107,7 +107,7 @@ func (e *EmbeddedNATS) purgeAcked(ctx context.Context, stream string, olderThan 
 	if err != nil || floor == 0 {
 		return 0, err
 	}
-	below, err := firstSince(ctx, st, info.State.FirstSeq, floor+1, time.Now().Add(-olderThan))
+	below, err := FirstSince(ctx, st, info.State.FirstSeq, floor+1, time.Now().Add(-olderThan))
 	if err != nil {
 		return 0, err
 	}
@@ -139,10 +139,10 @@ func ackFloor(ctx context.Context, st jetstream.Stream, last uint64) (uint64, er
 	return floor, nil
 }
 
-// firstSince returns the lowest sequence in [first, end) whose message was
+// FirstSince returns the lowest sequence in [first, end) whose message was
 // stored at t or later, or end. It halves its way there: the server has no
 // question for it.
-func firstSince(ctx context.Context, st jetstream.Stream, first, end uint64, t time.Time) (uint64, error) {
+func FirstSince(ctx context.Context, st jetstream.Stream, first, end uint64, t time.Time) (uint64, error) {
 	for first < end {
 		mid := first + (end-first)/2
 		m, err := st.GetMsg(ctx, mid, jetstream.WithGetMsgSubject(">")) // mid or, if it is gone, the next

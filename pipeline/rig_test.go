@@ -32,7 +32,7 @@ func emit(r *host.Result, subject, data string, fields ...host.Field) {
 
 // rig is an embedded server and a manager whose plugins are native.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	mq     *mq.EmbeddedNATS
 	m      *Manager
