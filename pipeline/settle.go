@@ -61,14 +61,13 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 		}
 		final = nakBody(v.delay)
 		done = func() { p.counts.naked.Add(1) }
-		p.log.Warn(fmt.Sprintf("message %d of %s failed: %s", s.info.Sequence, s.src.stream, describe(v.reason, w.text)),
-			"step", w.step.name, "attempt", s.attempt, "of", s.chain.cfg.Retry.Attempts, "next", v.delay)
+		p.log.Warn(fmt.Sprintf("%s; attempt %d of %d, next in %v", w.describe(v.reason), s.attempt, s.chain.cfg.Retry.Attempts, v.delay.Round(time.Millisecond)), "step", w.step.name)
 	case actDead:
 		d := dead{
 			reason: v.reason, text: w.text, code: w.out.code, exhausted: v.exhausted, step: w.step.name, plugin: w.step.plugin,
 			generation: s.chain.generation, attempts: s.attempt, log: w.log, at: p.now(),
 		}
-		to := s.chain.cfg.DeadLetter
+		to, text := s.chain.cfg.DeadLetter, w.describe(v.reason)
 		level := p.log.Warn
 		if to == "none" {
 			to, level = "nowhere (dead_letter: none)", p.log.Error
@@ -79,8 +78,7 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 		}
 		done = func() {
 			p.counts.dead.Add(1)
-			level(fmt.Sprintf("message %d of %s is dead: %s", s.info.Sequence, s.src.stream, describe(v.reason, w.text)),
-				"step", d.step, "attempts", d.attempts, "to", to)
+			level(text+"; dead letter to "+to, "step", d.step, "attempts", d.attempts)
 		}
 	}
 	p.mu.Lock()
@@ -101,11 +99,16 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 	}
 }
 
-func describe(reason, text string) string {
-	if text == "" {
-		return reason
+// describe is the line for people: which message failed how.
+func (w *walk) describe(reason string) string {
+	if w.whole {
+		return w.text
 	}
-	return reason + ": " + text
+	line := fmt.Sprintf("%s: message %d of %s: %s", w.step.name, w.s.info.Sequence, w.s.src.stream, reason)
+	if w.text != "" {
+		line += ": " + w.text
+	}
+	return line
 }
 
 // giveBack naks a message that no handler judged: no attempt is counted.

@@ -82,6 +82,7 @@ type walk struct {
 	outs  []output
 	out   outcome
 	text  string // the failure for people
+	whole bool   // text is a whole line, with the plugin and the message in it
 	step  *step  // where it failed
 	log   []byte
 	bytes int64
@@ -175,12 +176,8 @@ func (w *walk) fail(st *step, o outcome, text string) {
 // failed sorts the error of a call that did not return.
 func (w *walk) failed(st *step, r *host.Result, err error) error {
 	if ce, ok := errors.AsType[*host.CallError](err); ok {
-		text := ce.Text
-		if ce.Guest != "" {
-			text += "; guest said: " + ce.Guest
-		}
-		w.log = r.Log
-		w.fail(st, outcome{failure: ce.Reason}, text)
+		w.log, w.whole = r.Log, true
+		w.fail(st, outcome{failure: ce.Reason}, ce.Text)
 		return nil
 	}
 	if errors.Is(err, context.Canceled) {
