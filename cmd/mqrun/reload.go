@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mqrun/mqrun/config"
+	"github.com/mqrun/mqrun/pipeline"
+	"github.com/mqrun/mqrun/web"
+)
+
+// reloader owns the running configuration: whatever asks for a reload, one
+// goroutine loads and applies it.
+type reloader struct {
+	load     func() (*config.Config, error)
+	apply    func(context.Context, *config.Config) (pipeline.Plan, error)
+	log      *slog.Logger
+	requests chan chan<- reloaded
+	ended    chan struct{}
+
+	mu   sync.Mutex
+	last web.Reload
+}
+
+type reloaded struct {
+	plan pipeline.Plan
+	err  error
+}
+
+func newReloader(load func() (*config.Config, error), apply func(context.Context, *config.Config) (pipeline.Plan, error), log *slog.Logger) *reloader {
+	return &reloader{load: load, apply: apply, log: log, requests: make(chan chan<- reloaded), ended: make(chan struct{})}
+}
+
+// start applies the first configuration.
+func (r *reloader) start(ctx context.Context, cfg *config.Config) error {
+	plan, err := r.apply(ctx, cfg)
+	if _, ok := errors.AsType[config.Problems](err); ok {
+		return invalid(err)
+	}
+	if err != nil {
+		return err
+	}
+	plan.Restarting = "" // this is the start
+	r.applied("start", cfg, plan)
+	return nil
+}
+
+// loop reloads until ctx is done. Signals that come during a reload ask for
+// one more.
+func (r *reloader) loop(ctx context.Context, hup <-chan os.Signal) {
+	defer close(r.ended)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+			_, _ = r.once(ctx, "signal") // logged
+		case answer := <-r.requests:
+			plan, err := r.once(ctx, "http")
+			answer <- reloaded{plan, err}
+		}
+	}
+}
+
+// Reload asks for a reload and waits for its end. When ctx is done first the
+// reload goes on.
+func (r *reloader) Reload(ctx context.Context) (pipeline.Plan, error) {
+	answer := make(chan reloaded, 1)
+	select {
+	case r.requests <- answer:
+	case <-r.ended:
+		return pipeline.Plan{}, pipeline.ErrClosed
+	case <-ctx.Done():
+		return pipeline.Plan{}, ctx.Err()
+	}
+	select {
+	case a := <-answer:
+		return a.plan, a.err
+	case <-ctx.Done():
+		return pipeline.Plan{}, ctx.Err()
+	}
+}
+
+// Last is how the last reload ended; the start counts as one.
+func (r *reloader) Last() web.Reload {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// once loads and applies. An error is logged here because nobody may wait for it.
+func (r *reloader) once(ctx context.Context, by string) (pipeline.Plan, error) {
+	cfg, err := r.load()
+	if err != nil {
+		return pipeline.Plan{}, r.refused(by, problems(err))
+	}
+	begin := time.Now()
+	plan, err := r.apply(ctx, cfg)
+	if plan.Generation == 0 {
+		return plan, r.refused(by, err)
+	}
+	r.applied(by, cfg, plan)
+	if err != nil {
+		r.log.Error("reloaded in part", "by", by, "error", err)
+		return plan, err
+	}
+	for _, w := range cfg.Warnings {
+		r.log.Warn("configuration", "warning", w.String())
+	}
+	r.log.Info("reloaded", "by", by, "generation", plan.Generation, "plan", plan.String(), "config", contentHash(cfg), "took", time.Since(begin).Round(time.Millisecond))
+	return plan, nil
+}
+
+func (r *reloader) applied(by string, cfg *config.Config, plan pipeline.Plan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = web.Reload{Generation: plan.Generation, Config: contentHash(cfg), Time: time.Now(), By: by, Plan: plan.String()}
+}
+
+// problems is an error of loading; a file that cannot be read is one too.
+func problems(err error) config.Problems {
+	if ps, ok := errors.AsType[config.Problems](err); ok {
+		return ps
+	}
+	file := "config"
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
+		file = pe.Path
+	}
+	return config.Problems{{File: file, Message: err.Error()}}
+}
+
+func (r *reloader) refused(by string, err error) error {
+	lines := strings.Split(err.Error(), "\n")
+	for _, line := range lines {
+		r.log.Error("reload refused, the running configuration stays", "by", by, "problem", line)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last.Time, r.last.By, r.last.Plan, r.last.Problems = time.Now(), by, "", lines
+	return err
+}
+
+// contentHash tells whether two processes run the same pipelines and plugin
+// settings; the modules' bytes are not in it.
+func contentHash(cfg *config.Config) string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(cfg.Pipelines)) {
+		_, _ = io.WriteString(h, cfg.Pipelines[name].Hash())
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Plugins)) {
+		_, _ = io.WriteString(h, cfg.Plugins[name].Hash())
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12]
+}

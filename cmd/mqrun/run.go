@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mqrun/mqrun/config"
+	"github.com/mqrun/mqrun/host"
+	"github.com/mqrun/mqrun/mq"
+	"github.com/mqrun/mqrun/pipeline"
+	"github.com/mqrun/mqrun/web"
+)
+
+const (
+	webGrace = 5 * time.Second // for requests that run when the server stops
+	authNone = "none"          // the server.auth that asks clients for nothing
+)
+
+func (c *cli) runCommand() *cobra.Command {
+	var drain time.Duration
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the pipelines",
+		Long: `Runs the pipelines of the configuration in the foreground.
+
+SIGHUP and POST /-/reload read the configuration again; a bad one is refused
+with its problems and the old one goes on. SIGTERM or an interrupt stops taking
+messages, lets handlers finish and be acked for --drain at most, gives back the
+rest, and exits with 0; with 1 when some were not done in time: they are
+delivered again at the next start. A second signal exits at once with 130.`,
+		Args: positional(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), drain) },
+	}
+	cmd.Flags().DurationVar(&drain, "drain", 30*time.Second, "how long messages in work may take when stopping (`duration`)")
+	return cmd
+}
+
+// run starts the parts from the ground up. Each defer ends what was started,
+// in the opposite order: pipelines, web, sandbox, server.
+func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
+	if drain < 0 {
+		return usagef("--drain is %s; it takes a duration from 0s", drain)
+	}
+	hup := make(chan os.Signal, 1) // from here on SIGHUP is no reason to die
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	cfg, err := c.load(c.configs)
+	if err != nil {
+		return err
+	}
+	log := c.logger()
+	for _, w := range cfg.Warnings {
+		log.Warn("configuration", "warning", w.String())
+	}
+	var listener net.Listener
+	if cfg.Web.Listen != "" {
+		if listener, err = web.Listen(ctx, cfg.Web.Listen); err != nil {
+			return err
+		}
+		defer listener.Close()
+	}
+	q, err := openQueue(ctx, cfg.Server, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = also(err, q.Close()) }()
+	rt, err := host.New(ctx, host.Options{CacheDir: filepath.Join(cfg.Server.StoreDir, "cache"), Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = also(err, rt.Close(context.WithoutCancel(ctx))) }()
+	m, err := pipeline.Open(ctx, pipeline.Options{
+		MQ: q, Host: rt, Logger: log, MaxBytes: cfg.Server.MaxBytes, MaxPayload: cfg.Server.MaxPayload,
+	})
+	if err != nil {
+		return err
+	}
+	l := &live{Manager: m}
+	r := newReloader(func() (*config.Config, error) { return c.load(c.configs) }, m.Apply, log)
+	stopWeb, failed := serveWeb(listener, l, r, log)
+	defer func() { err = also(err, stopWeb()) }()
+	defer func() { err = also(err, l.drain(ctx, drain)) }()
+
+	if err := r.start(ctx, cfg); err != nil {
+		return err
+	}
+	if err := c.printStart(cfg, q, listener); err != nil {
+		return err
+	}
+	stop, cancel := context.WithCancel(ctx)
+	var loop sync.WaitGroup
+	loop.Go(func() { r.loop(stop, hup) })
+	defer loop.Wait()
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		log.Info("stopping; a second signal exits at once", "drain", drain)
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// also keeps the first error's exit code and adds the second.
+func also(err, more error) error {
+	switch {
+	case more == nil:
+		return err
+	case err == nil:
+		return &exitError{exitFailed, more}
+	}
+	return errors.Join(err, more)
+}
+
+func openQueue(ctx context.Context, s config.Server, log *slog.Logger) (*mq.EmbeddedNATS, error) {
+	o := mq.Options{
+		StoreDir: s.StoreDir, MaxBytes: s.MaxBytes, Listen: s.Listen, MaxPayload: int(s.MaxPayload),
+		Socket: filepath.Join(s.StoreDir, socketName), Bare: true, Logger: log,
+	}
+	if !s.Sync.Always {
+		o.SyncInterval = s.Sync.Interval
+	}
+	switch {
+	case s.Listen == "":
+	case s.Auth == authNone:
+		o.NoAuth = true
+	case s.Auth != "":
+		o.Token = s.Auth
+	default:
+		var err error
+		if o.Token, err = storeToken(s.StoreDir); err != nil {
+			return nil, err
+		}
+	}
+	return mq.Open(ctx, o)
+}
+
+// live is the manager as the web sees it: not ready once it stops.
+type live struct {
+	*pipeline.Manager
+	stopping atomic.Bool
+}
+
+// Status is the manager's, but stopped while draining.
+func (l *live) Status() []pipeline.Status {
+	all := l.Manager.Status()
+	if l.stopping.Load() {
+		for i := range all {
+			all[i].State, all[i].Why = pipeline.StateStopped, "mqrun is stopping"
+		}
+	}
+	return all
+}
+
+func (l *live) drain(ctx context.Context, grace time.Duration) error {
+	l.stopping.Store(true)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	if err := l.Drain(ctx); err != nil {
+		return fmt.Errorf("stop pipelines: %w", err)
+	}
+	return nil
+}
+
+// serveWeb answers on l, if there is one, until stop is called. failed gets
+// the error of a server that ends by itself.
+func serveWeb(l net.Listener, p web.Pipelines, r web.Reloader, log *slog.Logger) (stop func() error, failed <-chan error) {
+	if l == nil {
+		return func() error { return nil }, nil
+	}
+	s := web.New(web.Options{Pipelines: p, Reloader: r, Logger: log})
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), webGrace)
+		defer cancel()
+		return s.Close(ctx)
+	}, ended
+}
