@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/mqrun/mqrun/mq"
 )
@@ -400,4 +401,24 @@ func TestOpenStopsWithItsContext(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	open(t, mq.Options{StoreDir: dir})
+}
+
+func TestCloseLeavesNothingRunning(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	q, err := mq.Open(t.Context(), mq.Options{StoreDir: t.TempDir(), Socket: filepath.Join(shortDir(t), "sock"), Listen: "127.0.0.1:0", NoAuth: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, q, "x")
+	got := make(chan bool, 1)
+	subscribe(t, q, t.Context(), func(m *mq.Message) error {
+		err := m.DoubleAck(m.Ctx)
+		got <- true
+		return err
+	})
+	await(t, got, "message")
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	goleak.VerifyNone(t, before)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/mqrun/mqrun/mq"
@@ -124,6 +125,59 @@ func TestFailuresAreLoggedAndDelayed(t *testing.T) {
 	for _, want := range []string{"handler panicked: ouch", "subscribe_test.go", "error=kaput", "delay=50ms", "delay=100ms", "delay=200ms"} {
 		if !strings.Contains(l.String(), want) {
 			t.Errorf("log lacks %q: %s", want, l.String())
+		}
+	}
+}
+
+func TestErrorReturnNaksExactlyOnceAndConfirmed(t *testing.T) {
+	q := open(t, mq.Options{})
+	spy, err := q.Connect("spy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan *nats.Msg, 100)
+	if _, err := spy.ChanSubscribe("$JS.ACK.>", answers); err != nil {
+		t.Fatal(err)
+	}
+	if err := spy.FlushWithContext(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	subscribe(t, q, t.Context(), func(m *mq.Message) error {
+		switch string(m.Data) {
+		case "error":
+			return errors.New("kaput")
+		case "nak":
+			return m.Nak()
+		}
+		return m.DoubleAck(m.Ctx)
+	})
+	publish(t, q, "error", "nak", "end")
+	type delivery struct{ sequence, attempt uint64 }
+	seen := map[delivery]*nats.Msg{}
+	for seen[delivery{1, 2}] == nil || seen[delivery{2, 1}] == nil || seen[delivery{3, 1}] == nil {
+		m := await(t, answers, "answer")
+		info, err := mq.ParseAck(m.Subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := delivery{info.Sequence, info.Deliveries}
+		if seen[d] != nil {
+			t.Errorf("delivery %v has two answers, %q and %q", d, seen[d].Data, m.Data)
+		}
+		seen[d] = m
+	}
+	for _, tt := range []struct {
+		delivery
+		body      string
+		confirmed bool
+	}{
+		{delivery{1, 1}, `-NAK {"delay":50000000}`, true},
+		{delivery{1, 2}, `-NAK {"delay":100000000}`, true},
+		{delivery{2, 1}, `-NAK {"delay":50000000}`, false},
+		{delivery{3, 1}, "+ACK", true},
+	} {
+		if m := seen[tt.delivery]; m == nil || string(m.Data) != tt.body || (m.Reply != "") != tt.confirmed {
+			t.Errorf("delivery %v: got %+v; want %q, confirmed %v", tt.delivery, m, tt.body, tt.confirmed)
 		}
 	}
 }
