@@ -183,7 +183,7 @@ func TestACK06_OutputIsConfirmedBeforeTheAck(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.read("MQRUN_ORDERS", "done.orders", 5)
-	r.settled("MQRUN", "orders")
+	r.idle("orders")
 	if st := r.m.Status()[0]; st.State != StateRunning || st.Handled != 5 {
 		t.Errorf("state %s, handled %d; want running, 5", st.State, st.Handled)
 	}
@@ -285,7 +285,7 @@ func TestDLQ01_DeadLetterIsConfirmedBeforeTheAck(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.read("MQRUN_DLQ", "dlq.orders", 1)
-	r.settled("MQRUN", "orders")
+	r.idle("orders")
 	if st := r.m.Status()[0]; st.Handled != 1 || st.Dead != 1 {
 		t.Errorf("%+v", st)
 	}
@@ -457,7 +457,7 @@ func TestFilteredAndTraced(t *testing.T) {
 	if h.Get("traceparent") != "00-1-2-01" || h.Get("Secret") != "" || len(h["A"]) != 2 || len(m.Data()) != 0 {
 		t.Errorf("headers %v, data %q", h, m.Data())
 	}
-	r.settled("MQRUN", "orders")
+	r.idle("orders")
 	if st := r.m.Status()[0]; st.Filtered != 1 || st.Acked != 2 || st.Outputs != 1 {
 		t.Errorf("%+v", st)
 	}
@@ -537,5 +537,48 @@ func TestReconnectLosesNothing(t *testing.T) {
 	r.settled("MQRUN", "orders")
 	if got := r.count("MQRUN_ORDERS", "done.orders"); got != n {
 		t.Errorf("%d outputs; want %d", got, n)
+	}
+}
+
+func TestRedeliveryOfWhatIsAtWorkDoesNotRunTwice(t *testing.T) {
+	var calls atomic.Int64
+	begun, gate := make(chan struct{}), make(chan struct{})
+	r := each(t, func(m *host.Message, r *host.Result) error {
+		calls.Add(1)
+		begun <- struct{}{}
+		<-gate
+		emit(r, "", "ok")
+		return nil
+	})
+	r.pub("orders.a", "x")
+	<-begun
+	// As after a pause of the whole process: the server gives the message out
+	// again while its handler runs.
+	s := r.m.pipelines["orders"].slots.busy(nil)
+	for _, s := range s {
+		s.mu.Lock()
+		if s.state == running {
+			if _, err := r.mq.NatsConn().Request(s.reply, []byte("-NAK"), flushWait); err != nil {
+				t.Error(err)
+			}
+		}
+		s.mu.Unlock()
+	}
+	r.eventually(func() error {
+		c, err := r.js().Consumer(t.Context(), "MQRUN", "mqrun-orders")
+		if err != nil {
+			return err
+		}
+		if d := c.CachedInfo().Delivered.Consumer; d != 2 {
+			return fmt.Errorf("%d deliveries", d)
+		}
+		return nil
+	})
+	close(gate)
+	r.read("MQRUN_ORDERS", "done.orders", 1)
+	r.idle("orders")
+	r.settled("MQRUN", "orders")
+	if n := calls.Load(); n != 1 {
+		t.Errorf("%d calls", n)
 	}
 }

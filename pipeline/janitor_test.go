@@ -115,7 +115,7 @@ func TestFullDeadLetterStreamBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.read("MQRUN_DLQ", "dlq.orders", 3)
-	r.settled("MQRUN", "orders")
+	r.idle("orders")
 	if st := r.m.Status()[0]; st.State != StateRunning || st.Handled != 3 {
 		t.Errorf("%+v", st)
 	}

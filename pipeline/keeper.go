@@ -42,7 +42,7 @@ func (p *pipeline) keep(s *slot, now time.Time) {
 	}
 	// One extension that fails must not be the last one: the clock is only
 	// moved when it was sent.
-	if now.Sub(s.clock) >= p.ackWait(s)/3 && p.broker.out.Publish(s.msg.Reply, progressBody) == nil {
+	if now.Sub(s.clock) >= p.ackWait(s)/3 && p.broker.out.Publish(s.reply, progressBody) == nil {
 		s.clock = now
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mqrun/mqrun/config"
@@ -45,14 +46,35 @@ type Manager struct {
 	generation uint64
 	plugins    map[string]*plugin
 	pipelines  map[string]*pipeline
-	streams    []streamLimit
 	closed     bool
+
+	limits atomic.Pointer[limits]
 }
 
-// streamLimit is the largest message of a stream's subjects.
+// limits are the largest messages that streams take, by subject. Literal
+// subjects are found at once.
+type limits struct {
+	literal map[string]int64
+	filters []streamLimit
+}
+
 type streamLimit struct {
-	subjects []string
-	maxMsg   int64
+	filter string
+	maxMsg int64
+}
+
+func newLimits(have []held) *limits {
+	l := &limits{literal: map[string]int64{}}
+	for _, h := range have {
+		for _, s := range h.subjects {
+			if subject.Literal(s) {
+				l.literal[s] = h.maxMsg
+			} else {
+				l.filters = append(l.filters, streamLimit{s, h.maxMsg})
+			}
+		}
+	}
+	return l
 }
 
 // ErrClosed is returned by Apply after Drain.
@@ -131,13 +153,16 @@ func (m *Manager) reconnected() {
 // limit is the largest message that the subject's stream takes, as far as it
 // is known.
 func (m *Manager) limit(s string) int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, l := range m.streams {
-		for _, f := range l.subjects {
-			if subject.Match(f, s) {
-				return l.maxMsg
-			}
+	l := m.limits.Load()
+	if l == nil {
+		return m.o.MaxPayload
+	}
+	if n, ok := l.literal[s]; ok {
+		return n
+	}
+	for _, f := range l.filters {
+		if subject.Match(f.filter, s) {
+			return f.maxMsg
 		}
 	}
 	return m.o.MaxPayload
@@ -279,19 +304,15 @@ func (m *Manager) layOut(ctx context.Context, cfg *config.Config) (layout, error
 		return layout{}, err
 	}
 	created := map[string]time.Time{}
-	var limits []streamLimit
 	for _, h := range have {
 		created[h.name] = h.created
-		limits = append(limits, streamLimit{subjects: h.subjects, maxMsg: h.maxMsg})
 	}
 	for _, ins := range l.inputs {
 		for i := range ins {
 			ins[i].created = created[ins[i].stream]
 		}
 	}
-	m.mu.Lock()
-	m.streams = limits
-	m.mu.Unlock()
+	m.limits.Store(newLimits(have))
 	return l, nil
 }
 

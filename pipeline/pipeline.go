@@ -162,9 +162,13 @@ func (p *pipeline) deliver(src *source, m *nats.Msg) {
 		src.pull.Credit(1)
 		return
 	}
+	if info.Deliveries > 1 && p.stillAtWork(src, m, info) {
+		src.pull.Credit(1)
+		return
+	}
 	s := p.slots.take()
 	s.mu.Lock()
-	s.state, s.src, s.msg, s.info = waiting, src, m, info
+	s.state, s.src, s.msg, s.reply, s.info = waiting, src, m, m.Reply, info
 	s.subject = m.Subject
 	if src.redo != "" && m.Subject == src.redo {
 		if orig := get(m.Header, hdrSubject); orig != "" {
@@ -187,6 +191,23 @@ func (p *pipeline) deliver(src *source, m *nats.Msg) {
 		return
 	}
 	p.lane(s) <- s
+}
+
+// stillAtWork reports whether a redelivered message is in a slot already: the
+// process stood still for longer than ack_wait. The work goes on, under the
+// new delivery.
+func (p *pipeline) stillAtWork(src *source, m *nats.Msg, info mq.AckInfo) bool {
+	s := p.slots.holding(src, info.Sequence)
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == free || s.src != src || s.info.Sequence != info.Sequence {
+		return false // settled meanwhile
+	}
+	s.reply, s.clock = m.Reply, p.now()
+	return true
 }
 
 // lane picks the queue that a message waits in. Without an order every worker
@@ -278,11 +299,6 @@ func (p *pipeline) handle(s *slot) {
 	p.settle(s, w, decide(w.out, s.attempt, c.cfg.Retry, p.rnd()), key)
 }
 
-// limit is the largest message that the subject's stream takes.
-func (p *pipeline) limit(subject string) int64 {
-	return p.broker.limit(subject)
-}
-
 func (p *pipeline) sourceLost(src *source, err error) {
 	p.mu.Lock()
 	_, known := p.lost[src.stream]
@@ -357,6 +373,9 @@ func (p *pipeline) drain(ctx context.Context, release bool) error {
 			p.log.Warn("stop pulling", "stream", src.stream, "error", err)
 		}
 	}
+	if release {
+		p.releaseQueue()
+	}
 	p.mu.Lock()
 	p.draining = true
 	n := p.inFlight
@@ -372,6 +391,7 @@ func (p *pipeline) drain(ctx context.Context, release bool) error {
 		p.releasing = true
 		err = fmt.Errorf("drain pipeline %s: %d messages were not done in time and are given back", p.name, p.inFlight)
 		p.mu.Unlock()
+		p.releaseQueue()
 		p.abort()
 		select {
 		case <-p.empty:
@@ -380,6 +400,18 @@ func (p *pipeline) drain(ctx context.Context, release bool) error {
 	}
 	p.close()
 	return err
+}
+
+// releaseQueue gives back what waits, without waiting for a worker.
+func (p *pipeline) releaseQueue() {
+	for {
+		select {
+		case s := <-p.queue:
+			p.release(s)
+		default:
+			return
+		}
+	}
 }
 
 func (p *pipeline) close() {

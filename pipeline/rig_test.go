@@ -221,6 +221,19 @@ func (r *rig) settled(stream, pipeline string) {
 	})
 }
 
+// idle waits until the pipeline holds nothing and the server knows it.
+func (r *rig) idle(pipeline string) {
+	r.t.Helper()
+	r.eventually(func() error {
+		for _, st := range r.m.Status() {
+			if st.Name == pipeline && st.InFlight > 0 {
+				return fmt.Errorf("%d in flight", st.InFlight)
+			}
+		}
+		return nil
+	})
+}
+
 // eventually polls what has no event of its own.
 func (r *rig) eventually(f func() error) {
 	r.t.Helper()

@@ -72,7 +72,7 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 		if to == "none" {
 			to, level = "nowhere (dead_letter: none)", p.log.Error
 		} else {
-			h, data := deadLetter(p.name, s, d, p.limit(to))
+			h, data := deadLetter(p.name, s, d, p.broker.limit(to))
 			h[hdrMsgID] = []string{s.src.id(s.info.Sequence, "dlq")}
 			pubs = append(pubs, publish{subject: to, header: h, data: data})
 		}
@@ -165,7 +165,7 @@ func (p *pipeline) finish(s *slot, now time.Time) {
 	}
 	s.sent = now
 	s.tries++
-	if err := p.broker.out.PublishRequest(s.msg.Reply, p.replySubject(s, "a"), s.final); err != nil {
+	if err := p.broker.out.PublishRequest(s.reply, p.replySubject(s, "a"), s.final); err != nil {
 		p.log.Debug("settle again later", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
 	}
 }

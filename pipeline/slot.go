@@ -31,6 +31,7 @@ type slot struct {
 
 	src     *source
 	msg     *nats.Msg
+	reply   string // ack subject of its latest delivery
 	info    mq.AckInfo
 	subject string // what the guest sees: of a replayed message its original one
 	bytes   int64
@@ -108,6 +109,19 @@ func (t *slots) at(i int) *slot {
 		return nil
 	}
 	return t.all[i]
+}
+
+// holding is the slot that is still at work on a message, or nil.
+func (t *slots) holding(src *source, sequence uint64) *slot {
+	for _, s := range t.busy(nil) {
+		s.mu.Lock()
+		same := s.state != free && s.src == src && s.info.Sequence == sequence
+		s.mu.Unlock()
+		if same {
+			return s
+		}
+	}
+	return nil
 }
 
 // busy appends the slots that hold a message to dst.

@@ -156,9 +156,13 @@ func (w *walk) steps(ctx context.Context, n int, m host.Message, path string) er
 		if o.Subject == "" {
 			o.Subject = c.cfg.To
 		}
-		w.bytes += int64(len(o.Data))
-		if limit := w.pipe.limit(o.Subject); int64(len(o.Data)+1024) > limit {
-			w.fail(st, outcome{failure: reasonPublish}, fmt.Sprintf("output %s of %d bytes to %s is larger than the stream takes (%d bytes)", at, len(o.Data), o.Subject, limit))
+		size := int64(len(o.Data)) + maxID + 64 // the id's header, the trace
+		for _, f := range o.Header {
+			size += int64(len(f.Name) + len(f.Value) + 4)
+		}
+		w.bytes += size
+		if limit := w.pipe.broker.limit(o.Subject); size > limit {
+			w.fail(st, outcome{failure: reasonPublish}, fmt.Sprintf("output %s to %s has %d bytes with its headers; its stream takes %d (max_msg_size)", at, o.Subject, size, limit))
 			return nil
 		}
 		w.outs = append(w.outs, output{Output: o, path: at})
