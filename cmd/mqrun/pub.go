@@ -20,11 +20,12 @@ import (
 )
 
 type pubOptions struct {
-	subject, data, file, id string
-	given                   bool // data was
-	lines                   bool
-	headers                 []string
-	timeout                 time.Duration
+	subject, data, id string
+	given             bool // data was
+	files             []string
+	lines             bool // of stdin
+	headers           []string
+	timeout           time.Duration
 }
 
 func (c *cli) pubCommand() *cobra.Command {
@@ -33,7 +34,7 @@ func (c *cli) pubCommand() *cobra.Command {
 		Use:   "pub SUBJECT [DATA|-]",
 		Short: "Publish a message, or every line of a file",
 		Long: `Publishes DATA, or what comes on stdin, as one message; with --file every line of
-a file, with --lines every line of stdin. Empty lines are skipped. It ends when
+the files, with --lines every line of stdin. Empty lines are skipped. It ends when
 the server has confirmed every message, and repeats those that it lost the
 connection over; each has an id, so nothing is stored twice.
 
@@ -53,7 +54,7 @@ stands in for the file's name.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.file, "file", "f", "", "publish every line of `FILE`")
+	f.StringArrayVarP(&o.files, "file", "f", nil, "publish every line of `FILE`; may be repeated")
 	f.BoolVar(&o.lines, "lines", false, "publish every line of stdin")
 	f.StringArrayVarP(&o.headers, "header", "H", nil, "add a header; may be repeated (`NAME:VALUE`)")
 	f.StringVar(&o.id, "id", "", "Nats-Msg-Id of the message; lines get `ID`:LINE")
@@ -69,8 +70,10 @@ func (o pubOptions) check() (nats.Header, error) {
 	switch {
 	case subject.Reserved(o.subject):
 		return nil, usagef("subject %q is reserved ($*, _INBOX.>, mqrun.>); publish to another one", o.subject)
-	case o.file != "" && (o.given || o.lines), o.lines && o.given:
+	case len(o.files) > 0 && (o.given || o.lines), o.lines && o.given:
 		return nil, usagef("give one of DATA, --file and --lines")
+	case o.id != "" && len(o.files) > 1:
+		return nil, usagef("--id with several files would give two lines one id")
 	case o.timeout <= 0:
 		return nil, usagef("--timeout is %s; it takes a duration such as 30s", o.timeout)
 	}
@@ -106,11 +109,15 @@ func (c *cli) pub(ctx context.Context, o pubOptions) error {
 	if err != nil {
 		return err
 	}
-	in, err := o.open(c.stdin)
+	sources, err := o.open(c.stdin)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer func() {
+		for _, src := range sources {
+			_ = src.Close()
+		}
+	}()
 	nc, err := c.connect(ctx, reconnect)
 	if err != nil {
 		return err
@@ -123,7 +130,7 @@ func (c *cli) pub(ctx context.Context, o pubOptions) error {
 	messages := make(chan message)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go o.read(ctx, in, p.limit, messages)
+	go o.read(ctx, sources, p.limit, messages)
 	err = p.publish(ctx, messages)
 	if more := c.printPublished(p, err); more != nil {
 		return more
@@ -131,69 +138,83 @@ func (c *cli) pub(ctx context.Context, o pubOptions) error {
 	return err
 }
 
-// open is where the messages come from. A terminal or pipe is not closed.
-func (o pubOptions) open(stdin io.Reader) (io.ReadCloser, error) {
-	switch {
-	case o.given:
-		return io.NopCloser(strings.NewReader(o.data)), nil
-	case o.file == "":
-		return io.NopCloser(stdin), nil
-	}
-	f, err := os.Open(o.file)
-	if err != nil {
-		return nil, fmt.Errorf("read messages: %w", err)
-	}
-	return f, nil
+// source is where messages come from.
+type source struct {
+	io.ReadCloser
+	place string // what error texts call it
+	name  string // begins the ids of its lines
+	lines bool   // every line is a message
 }
 
-// read sends what in holds to out and closes it. Of something that is larger
-// than limit only the size goes on.
-func (o pubOptions) read(ctx context.Context, in io.Reader, limit int, out chan<- message) {
+func (o pubOptions) open(stdin io.Reader) ([]source, error) {
+	one := source{io.NopCloser(stdin), "stdin", o.id, o.lines}
+	if o.given {
+		one.ReadCloser = io.NopCloser(strings.NewReader(o.data))
+	}
+	if one.name == "" {
+		one.name = rand.Text() // sent twice, it is stored once all the same
+	}
+	if len(o.files) == 0 {
+		return []source{one}, nil
+	}
+	var all []source
+	for _, file := range o.files {
+		f, err := os.Open(file)
+		if err != nil {
+			for _, src := range all {
+				_ = src.Close()
+			}
+			return nil, fmt.Errorf("read messages: %w", err)
+		}
+		src := source{f, file, o.id, true}
+		if src.name == "" {
+			src.name = filepath.Base(file)
+		}
+		all = append(all, src)
+	}
+	return all, nil
+}
+
+// read sends the messages of all sources to out and closes it. Of one that is
+// larger than limit only the size goes on.
+func (o pubOptions) read(ctx context.Context, sources []source, limit int, out chan<- message) {
 	defer close(out)
-	send := func(m message) bool {
-		select {
-		case out <- m:
-			return m.err == nil
-		case <-ctx.Done():
-			return false
-		}
-	}
-	r := bufio.NewReaderSize(in, 64<<10)
-	if o.file == "" && !o.lines {
-		m := message{id: o.id}
-		if m.id == "" {
-			m.id = rand.Text()
-		}
-		m.data, m.size, m.err = readUpTo(r, limit, false)
-		if errors.Is(m.err, io.EOF) {
-			m.err = nil
-		}
-		send(m)
-		return
-	}
-	name := o.id
-	switch {
-	case name != "":
-	case o.file != "":
-		name = filepath.Base(o.file)
-	default:
-		name = "stdin-" + rand.Text()
-	}
-	for n := 1; ; n++ {
-		m := message{line: n, id: name + ":" + strconv.Itoa(n)}
-		m.data, m.size, m.err = readUpTo(r, limit, true)
-		last := errors.Is(m.err, io.EOF)
-		if last {
-			m.err = nil
-		}
-		if (m.size > 0 || m.err != nil) && !send(m) || last {
+	for _, src := range sources {
+		if !src.read(ctx, limit, out) {
 			return
 		}
 	}
 }
 
+// read is false when nothing more has to be read.
+func (s source) read(ctx context.Context, limit int, out chan<- message) bool {
+	r := bufio.NewReaderSize(s, 64<<10)
+	for n := 1; ; n++ {
+		m := message{id: s.name}
+		if s.lines {
+			line := ":" + strconv.Itoa(n)
+			m.place, m.id = s.place+line, s.name+line
+		}
+		m.data, m.size, m.err = readUpTo(r, limit, s.lines)
+		last := errors.Is(m.err, io.EOF)
+		if last {
+			m.err = nil
+		}
+		if m.size > 0 || m.err != nil || !s.lines {
+			select {
+			case out <- m:
+			case <-ctx.Done():
+				return false
+			}
+		}
+		if last || m.err != nil {
+			return m.err == nil
+		}
+	}
+}
+
 // readUpTo reads a line without its end, or all there is. It keeps one byte
-// more than limit and counts the rest.
+// more than limit and counts the rest. The error is io.EOF after the last one.
 func readUpTo(r *bufio.Reader, limit int, line bool) (data []byte, size int, err error) {
 	for {
 		part, err := r.ReadSlice('\n')

@@ -14,19 +14,19 @@ import (
 
 // message is one message to publish, or why it could not be read.
 type message struct {
-	id   string
-	line int // 0 = not one of many
-	data []byte
-	size int // of the data as it was; larger than data when it was cut
-	err  error
+	id    string
+	place string // FILE:LINE, "" when it is not one of many
+	data  []byte
+	size  int // of the data as it was; larger than data when it was cut
+	err   error
 }
 
 // where begins an error text about the message.
 func (m message) where() string {
-	if m.line == 0 {
+	if m.place == "" {
 		return ""
 	}
-	return fmt.Sprintf("line %d: ", m.line)
+	return m.place + ": "
 }
 
 const (
