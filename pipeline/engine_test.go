@@ -484,7 +484,7 @@ func TestDrainGivesBackWhatIsNotBegun(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- r.m.Drain(t.Context()) }()
 	r.eventually(func() error {
-		p := r.m.pipelines["orders"]
+		p := r.m.pipelines["orders"].(*pipeline)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !p.draining {
@@ -554,7 +554,7 @@ func TestRedeliveryOfWhatIsAtWorkDoesNotRunTwice(t *testing.T) {
 	<-begun
 	// As after a pause of the whole process: the server gives the message out
 	// again while its handler runs.
-	s := r.m.pipelines["orders"].slots.busy(nil)
+	s := r.m.pipelines["orders"].(*pipeline).slots.busy(nil)
 	for _, s := range s {
 		s.mu.Lock()
 		if s.state == running {

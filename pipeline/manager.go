@@ -29,6 +29,17 @@ type Options struct {
 	MaxBytes, MaxPayload int64
 }
 
+// engine is one running pipeline, whatever its way to commit.
+type engine interface {
+	begin()             // pulls
+	swap(*chain) *chain // handles further messages with another chain
+	drain(ctx context.Context, release bool) error
+	close()
+	tick(now time.Time, scratch []*slot) []*slot
+	reconnected()
+	status() Status
+}
+
 // Manager runs the pipelines of one configuration at a time, a generation, and
 // takes over the next one while messages flow. Its methods may be called
 // concurrently; Apply and Drain take turns.
@@ -45,7 +56,7 @@ type Manager struct {
 	cfg        *config.Config
 	generation uint64
 	plugins    map[string]*plugin
-	pipelines  map[string]*pipeline
+	pipelines  map[string]engine
 	closed     bool
 
 	limits atomic.Pointer[limits]
@@ -85,7 +96,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	m := &Manager{o: o, load: sandboxed(o.Host), cfg: &config.Config{}, pipelines: map[string]*pipeline{}}
+	m := &Manager{o: o, load: sandboxed(o.Host), cfg: &config.Config{}, pipelines: map[string]engine{}}
 	b := &broker{js: o.MQ.JetStream(), limit: m.limit}
 	var err error
 	if b.in, err = o.MQ.Connect("mqrun deliveries", nats.ReconnectHandler(func(*nats.Conn) { m.reconnected() })); err != nil {
@@ -132,10 +143,10 @@ func (m *Manager) keep(ctx context.Context) {
 	}
 }
 
-func (m *Manager) running() []*pipeline {
+func (m *Manager) running() []engine {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	ps := make([]*pipeline, 0, len(m.pipelines))
+	ps := make([]engine, 0, len(m.pipelines))
 	for _, p := range m.pipelines {
 		ps = append(ps, p)
 	}
@@ -144,9 +155,7 @@ func (m *Manager) running() []*pipeline {
 
 func (m *Manager) reconnected() {
 	for _, p := range m.running() {
-		for _, src := range p.sources {
-			src.pull.Reconnected()
-		}
+		p.reconnected()
 	}
 }
 
@@ -185,7 +194,7 @@ func (m *Manager) Apply(ctx context.Context, cfg *config.Config) (Plan, error) {
 	if problems != nil {
 		return Plan{}, problems
 	}
-	undo := func(started map[string]*pipeline, err error) (Plan, error) {
+	undo := func(started map[string]engine, err error) (Plan, error) {
 		for _, p := range started {
 			p.close()
 		}
@@ -198,10 +207,10 @@ func (m *Manager) Apply(ctx context.Context, cfg *config.Config) (Plan, error) {
 	plan := diff(old, cfg, func(p *config.Pipeline) bool {
 		return !slices.ContainsFunc(p.Steps, func(s string) bool { return plugins[s] != m.plugins[s] })
 	})
-	started := map[string]*pipeline{}
+	started := map[string]engine{}
 	chainOf := func(name string) *chain { return chainFor(cfg.Pipelines[name], generation, plugins, l.deny) }
 	for _, name := range plan.Start {
-		p, err := openPipeline(ctx, m.broker, chainOf(name), l.inputs[name], m.o.Logger)
+		p, err := openEngine(ctx, m.broker, chainOf(name), l.inputs[name], m.o.Logger)
 		if err != nil {
 			return undo(started, err)
 		}
@@ -238,7 +247,7 @@ func (m *Manager) Apply(ctx context.Context, cfg *config.Config) (Plan, error) {
 
 // replace drains removed and changed pipelines side by side and starts the
 // changed ones again.
-func (m *Manager) replace(ctx context.Context, plan Plan, was map[string]*pipeline, chainOf func(string) *chain, l layout) error {
+func (m *Manager) replace(ctx context.Context, plan Plan, was map[string]engine, chainOf func(string) *chain, l layout) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(plan.Stop)+len(plan.Restart))
 	for i, name := range append(slices.Clone(plan.Stop), plan.Restart...) {
@@ -251,7 +260,7 @@ func (m *Manager) replace(ctx context.Context, plan Plan, was map[string]*pipeli
 			if i < len(plan.Stop) {
 				return
 			}
-			p, err := openPipeline(ctx, m.broker, chainOf(name), l.inputs[name], m.o.Logger)
+			p, err := openEngine(ctx, m.broker, chainOf(name), l.inputs[name], m.o.Logger)
 			if err != nil {
 				errs[i] = err
 				return
@@ -372,4 +381,9 @@ func (m *Manager) Drain(ctx context.Context) error {
 		nc.Close()
 	}
 	return errors.Join(errs...)
+}
+
+// openEngine makes a pipeline ready to begin.
+func openEngine(ctx context.Context, b *broker, c *chain, inputs []input, log *slog.Logger) (engine, error) {
+	return openPipeline(ctx, b, c, inputs, log)
 }

@@ -34,17 +34,30 @@ type broker struct {
 	limit    func(subject string) int64 // largest message that the subject's stream takes
 }
 
-// pipeline is one running pipeline: deliveries come in through its sources,
-// wait in slots for a worker, walk the chain, and are settled.
+// walker is what every engine needs to take messages through their steps.
+type walker struct {
+	name    string
+	broker  *broker
+	log     *slog.Logger
+	now     func() time.Time
+	rnd     func() float64
+	results sync.Pool // of *host.Result
+}
+
+func newWalker(name string, b *broker, log *slog.Logger) *walker {
+	return &walker{
+		name: name, broker: b, log: log.With("pipeline", name), now: time.Now, rnd: random,
+		results: sync.Pool{New: func() any { return new(host.Result) }},
+	}
+}
+
+// pipeline is one running pipeline with `commit: each`: deliveries come in
+// through its sources, wait in slots for a worker, walk the chain, and are
+// settled one by one.
 type pipeline struct {
-	name   string
-	broker *broker
-	log    *slog.Logger
-	now    func() time.Time
-	rnd    func() float64
+	*walker
 
 	slots    *slots
-	results  sync.Pool
 	attempts attempts
 	sources  []*source
 	replies  *nats.Subscription
@@ -96,14 +109,12 @@ func (p *pipeline) begin() {
 
 func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
 	p := &pipeline{
-		name: c.cfg.Name, broker: b, log: log.With("pipeline", c.cfg.Name),
-		now: time.Now, rnd: random,
-		slots: newSlots(c.cfg.MaxInFlight), chain: c,
-		queue:   make(chan *slot, 2*c.cfg.MaxInFlight),
-		quit:    make(chan struct{}),
-		empty:   make(chan struct{}),
-		lost:    map[string]string{},
-		results: sync.Pool{New: func() any { return new(host.Result) }},
+		walker: newWalker(c.cfg.Name, b, log),
+		slots:  newSlots(c.cfg.MaxInFlight), chain: c,
+		queue: make(chan *slot, 2*c.cfg.MaxInFlight),
+		quit:  make(chan struct{}),
+		empty: make(chan struct{}),
+		lost:  map[string]string{},
 	}
 	p.attempts = attempts{kv: b.attempts, known: map[string]failures{}}
 	p.work, p.abort = context.WithCancel(context.Background())
@@ -280,7 +291,7 @@ func (p *pipeline) handle(s *slot) {
 	s.mu.Lock()
 	s.state, s.chain, s.attempt = running, c, before.Failed+1
 	s.mu.Unlock()
-	w := &walk{pipe: p, s: s}
+	w := &walk{pipe: p.walker, s: s}
 	if before.Failed >= c.cfg.Retry.Attempts { // the bound was lowered meanwhile, or a crash came before the dead letter
 		w.step = &c.steps[0]
 		w.out.failure, w.text = before.Reason, before.Error
@@ -358,6 +369,13 @@ func (p *pipeline) swap(c *chain) *chain {
 	old.retire()
 	p.setWorkers(c.cfg.Workers)
 	return old
+}
+
+// reconnected starts pulling anew: the server forgot the pulls.
+func (p *pipeline) reconnected() {
+	for _, src := range p.sources {
+		src.pull.Reconnected()
+	}
 }
 
 // drain stops pulling and waits until everything in flight is settled. With

@@ -77,7 +77,7 @@ func (c *chain) retire() {
 
 // walk is one message on its way through the steps.
 type walk struct {
-	pipe  *pipeline
+	pipe  *walker
 	s     *slot
 	outs  []output
 	out   outcome
