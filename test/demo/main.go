@@ -54,7 +54,8 @@ func main() {
 // demo is one run of the pipelines over files of messages.
 type demo struct {
 	bin, config string
-	store       string // folder of the messages' store
+	set         []string // further arguments of `mqrun run`
+	store       string   // folder of the messages' store
 	files       []string
 	out, log    io.Writer
 }
@@ -78,7 +79,7 @@ func (d *demo) main(ctx context.Context) (err error) {
 	defer s.kill() // does nothing once it has ended
 	fmt.Fprintf(d.out, "started in %.1f s\n", time.Since(begin).Seconds())
 	begin = time.Now()
-	if err := d.feed(ctx, "30s"); err != nil {
+	if err := d.feed(ctx, nil, "--file", d.files[0], "--file", d.files[1]); err != nil {
 		return err
 	}
 	result, err := d.count(ctx, expected)

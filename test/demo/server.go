@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"syscall"
 
@@ -23,6 +24,7 @@ func (d *demo) start(ctx context.Context) (*server, error) {
 	s := &server{ended: make(chan struct{})}
 	s.cmd = exec.Command(d.bin, "run", "-c", d.config, "-o", "json", "--log-level", "error",
 		"--set", "server.store_dir="+d.store, "--set", "web.listen=127.0.0.1:0")
+	s.cmd.Args = append(s.cmd.Args, d.set...)
 	s.cmd.Stderr = d.log
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -72,15 +74,13 @@ func (s *server) kill() {
 	<-s.ended
 }
 
-// feed publishes the files with `mqrun pub`. A message may go without
-// confirmation for as long as patience says.
-func (d *demo) feed(ctx context.Context, patience string) error {
-	args := []string{"pub", "-q", "-c", d.config, "--set", "server.store_dir=" + d.store, "--timeout", patience, count.Ingest}
-	for _, file := range d.files {
-		args = append(args, "--file", file)
-	}
+// feed publishes what the arguments say, or comes from in, with `mqrun pub`.
+func (d *demo) feed(ctx context.Context, in io.Reader, args ...string) error {
+	args = append([]string{
+		"pub", "-q", "-c", d.config, "--set", "server.store_dir=" + d.store, "--timeout", "2m", count.Ingest,
+	}, args...)
 	cmd := exec.CommandContext(ctx, d.bin, args...)
-	cmd.Stdout, cmd.Stderr = d.log, d.log
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, d.log, d.log
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("mqrun pub: %w", err)
 	}
