@@ -25,6 +25,11 @@ type failures struct {
 	Failed int    `json:"failed"`
 	Reason string `json:"reason"` // of the last one
 	Error  string `json:"error,omitempty"`
+
+	// Of Failed, how often the process ended in the middle of the call.
+	Crashes int    `json:"crashes,omitempty"`
+	Run     string `json:"run,omitempty"`  // of the process that ended last
+	Step    int    `json:"step,omitempty"` // in which it ended
 }
 
 // attempts knows how often each message failed before. A first delivery is
@@ -38,21 +43,21 @@ type attempts struct {
 	known map[string]failures
 }
 
-func (a *attempts) key(pipeline string, id identity, sequence uint64) string {
-	return pipeline + "." + id.stream + "." + id.created + "." + strconv.FormatUint(sequence, 10)
+func (a *attempts) key(id identity, sequence uint64) string {
+	return id.key + "." + strconv.FormatUint(sequence, 10)
 }
 
 // load reads the records of one input above its ack floor.
-func (a *attempts) load(ctx context.Context, pipeline string, id identity, floor uint64) error {
-	w, err := a.kv.Watch(ctx, pipeline+"."+id.stream+"."+id.created+".*", jetstream.IgnoreDeletes())
+func (a *attempts) load(ctx context.Context, id identity, floor uint64) error {
+	w, err := a.kv.Watch(ctx, id.key+".*", jetstream.IgnoreDeletes())
 	if err != nil {
-		return fmt.Errorf("read attempts of %s: %w", pipeline, err)
+		return fmt.Errorf("read attempts of %s: %w", id.key, err)
 	}
 	defer w.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("read attempts of %s: %w", pipeline, ctx.Err())
+			return fmt.Errorf("read attempts of %s: %w", id.key, ctx.Err())
 		case e := <-w.Updates():
 			if e == nil {
 				return nil

@@ -18,11 +18,16 @@ type identity struct {
 	stream  string
 	created string // unix ns, base 36
 	prefix  string // <pipeline>:<stream>:<created>:
+	key     string // <pipeline>.<stream>.<created>, for the attempts bucket and the journal
 }
 
 func newIdentity(pipeline, stream string, created time.Time) identity {
 	c := strconv.FormatInt(created.UnixNano(), 36)
-	return identity{stream: stream, created: c, prefix: pipeline + ":" + stream + ":" + c + ":"}
+	return identity{
+		stream: stream, created: c,
+		prefix: pipeline + ":" + stream + ":" + c + ":",
+		key:    pipeline + "." + stream + "." + c,
+	}
 }
 
 // id is the Nats-Msg-Id of what the message at sequence causes; path is

@@ -27,6 +27,9 @@ type Options struct {
 	Logger *slog.Logger // default slog.Default
 	// MaxBytes and MaxPayload are the server's; they bound the streams.
 	MaxBytes, MaxPayload int64
+	// StoreDir is the folder of the crash journal, of this process alone; ""
+	// keeps none, and then a message that kills the process is never found.
+	StoreDir string
 }
 
 // engine is one running pipeline, whatever its way to commit.
@@ -118,12 +121,35 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 		b.out.Close()
 		return nil, fmt.Errorf("make bucket %s: %w", BucketAttempts, err)
 	}
+	b.suspects = make(turn, 1)
+	if b.journal, err = m.startJournal(ctx, b.attempts); err != nil {
+		b.in.Close()
+		b.out.Close()
+		return nil, err
+	}
 	m.broker = b
 	var life context.Context
 	life, m.stop = context.WithCancel(context.Background())
 	m.keeper.Go(func() { m.keep(life) })
 	m.keeper.Go(func() { m.janitor(life) })
 	return m, nil
+}
+
+// startJournal counts what the last process left in the crash journal, and
+// begins a new one. A journal that cannot be written is no reason not to start.
+func (m *Manager) startJournal(ctx context.Context, attempts jetstream.KeyValue) (*journal, error) {
+	j, run, crashes, err := openJournal(m.o.StoreDir, m.o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	if err := countCrashes(ctx, attempts, run, crashes, m.o.Logger); err != nil {
+		m.o.Logger.Error("what was in work when the last process ended is not counted", "error", err)
+	}
+	if err := j.start(); err != nil {
+		m.o.Logger.Warn("no crash journal: a message that kills the process will not be found", "error", err)
+		return nil, j.close()
+	}
+	return j, nil
 }
 
 // keep drives the timers of all pipelines from one goroutine.
@@ -361,6 +387,7 @@ func (m *Manager) Drain(ctx context.Context) error {
 		return nil
 	}
 	m.closed = true
+	m.broker.journal.stopping()
 	ps := m.running()
 	errs := make([]error, len(ps))
 	var wg sync.WaitGroup
@@ -372,7 +399,7 @@ func (m *Manager) Drain(ctx context.Context) error {
 	m.keeper.Wait()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	errs = append(errs, closePlugins(closing, m.plugins, nil))
+	errs = append(errs, closePlugins(closing, m.plugins, nil), m.broker.journal.close())
 	for _, nc := range []*nats.Conn{m.broker.in, m.broker.out} {
 		if err := nc.FlushWithContext(closing); err == nil || nc.IsClosed() {
 			nc.Close()

@@ -31,6 +31,8 @@ type broker struct {
 	in, out  *nats.Conn
 	js       jetstream.JetStream
 	attempts jetstream.KeyValue
+	journal  *journal                   // nil: none
+	suspects turn                       // of the one message that runs alone
 	limit    func(subject string) int64 // largest message that the subject's stream takes
 }
 
@@ -42,12 +44,14 @@ type walker struct {
 	now     func() time.Time
 	rnd     func() float64
 	results sync.Pool // of *host.Result
+	gate    *gate
 }
 
 func newWalker(name string, b *broker, log *slog.Logger) *walker {
 	return &walker{
 		name: name, broker: b, log: log.With("pipeline", name), now: time.Now, rnd: random,
 		results: sync.Pool{New: func() any { return new(host.Result) }},
+		gate:    newGate(),
 	}
 }
 
@@ -148,7 +152,7 @@ func (p *pipeline) addSource(ctx context.Context, in input) error {
 		return err
 	}
 	src := &source{identity: newIdentity(p.name, in.stream, in.created), consumer: info.Name, redo: in.redo}
-	if err := p.attempts.load(ctx, p.name, src.identity, info.AckFloor.Stream); err != nil {
+	if err := p.attempts.load(ctx, src.identity, info.AckFloor.Stream); err != nil {
 		return err
 	}
 	src.pull, err = mq.NewPull(p.broker.in, mq.PullConfig{
@@ -280,7 +284,7 @@ func (p *pipeline) handle(s *slot) {
 		p.release(s)
 		return
 	}
-	key := p.attempts.key(p.name, s.src.identity, s.info.Sequence)
+	key := p.attempts.key(s.src.identity, s.info.Sequence)
 	before, err := p.attempts.of(p.work, key, s.info.Deliveries)
 	if err != nil {
 		c.leave()
@@ -291,16 +295,18 @@ func (p *pipeline) handle(s *slot) {
 	s.mu.Lock()
 	s.state, s.chain, s.attempt = running, c, before.Failed+1
 	s.mu.Unlock()
-	w := &walk{pipe: p.walker, s: s}
-	if before.Failed >= c.cfg.Retry.Attempts { // the bound was lowered meanwhile, or a crash came before the dead letter
-		w.step = &c.steps[0]
+	w := &walk{pipe: p.walker, s: s, before: before}
+	// The bound was lowered meanwhile, a crash came before the dead letter, or
+	// the message is what crashes.
+	if exhausted := before.Failed >= c.cfg.Retry.Attempts; exhausted || before.Crashes >= crashesDead {
+		w.step = &c.steps[min(before.Step, len(c.steps)-1)]
 		w.out.failure, w.text = before.Reason, before.Error
 		s.attempt = before.Failed
-		p.settle(s, w, verdict{action: actDead, reason: before.Reason, exhausted: true}, key)
+		p.settle(s, w, verdict{action: actDead, reason: before.Reason, exhausted: exhausted}, key)
 		return
 	}
 	p.counts.handled.Add(1)
-	if err := w.run(p.work); err != nil {
+	if err := p.run(p.work, w); err != nil {
 		if !errors.Is(err, errCancelled) {
 			p.log.Error("message given back", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
 		}

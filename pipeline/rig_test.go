@@ -77,7 +77,7 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.m, err = Open(r.ctx(), Options{MQ: r.mq, Logger: r.logger(), MaxBytes: 1 << 30, MaxPayload: 1 << 20})
+	r.m, err = Open(r.ctx(), Options{MQ: r.mq, Logger: r.logger(), MaxBytes: 1 << 30, MaxPayload: 1 << 20, StoreDir: filepath.Join(r.dir, "store")})
 	if err != nil {
 		r.t.Fatal(err)
 	}

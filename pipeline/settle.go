@@ -53,7 +53,7 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 			}
 		}
 	case actNak:
-		rec, err := p.attempts.record(key, failures{Failed: s.attempt, Reason: v.reason, Error: w.text})
+		rec, err := p.attempts.record(key, failures{Failed: s.attempt, Reason: v.reason, Error: w.text, Crashes: w.before.Crashes, Run: w.before.Run})
 		if err != nil {
 			p.log.Error("attempt not recorded", "error", err)
 		} else {
@@ -259,7 +259,7 @@ func (p *pipeline) confirmed(s *slot, m *nats.Msg) {
 	} else if s.done != nil {
 		s.done()
 	}
-	key := p.attempts.key(p.name, s.src.identity, s.info.Sequence)
+	key := p.attempts.key(s.src.identity, s.info.Sequence)
 	s.mu.Unlock()
 	p.attempts.forget(key)
 	p.done(s)

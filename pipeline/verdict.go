@@ -15,6 +15,7 @@ const (
 	reasonRetry    = "retry"
 	reasonCode     = "code"
 	reasonPublish  = "publish"
+	reasonCrash    = "crash"
 )
 
 const (

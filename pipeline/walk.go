@@ -77,15 +77,17 @@ func (c *chain) retire() {
 
 // walk is one message on its way through the steps.
 type walk struct {
-	pipe  *walker
-	s     *slot
-	outs  []output
-	out   outcome
-	text  string // the failure for people
-	whole bool   // text is a whole line, with the plugin and the message in it
-	step  *step  // where it failed
-	log   []byte
-	bytes int64
+	pipe   *walker
+	s      *slot
+	before failures
+	rec    *record // in the crash journal
+	outs   []output
+	out    outcome
+	text   string // the failure for people
+	whole  bool   // text is a whole line, with the plugin and the message in it
+	step   *step  // where it failed
+	log    []byte
+	bytes  int64
 }
 
 // output is what leaves the pipeline, with its path.
@@ -118,6 +120,7 @@ func (w *walk) steps(ctx context.Context, n int, m host.Message, path string) er
 	c := w.s.chain
 	st := &c.steps[n]
 	m.Step, m.Last = st.name, n == len(c.steps)-1
+	w.rec.step(n)
 	r := w.pipe.results.Get().(*host.Result)
 	r.Reset()
 	w.s.results = append(w.s.results, r)

@@ -82,7 +82,7 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 	}
 	defer func() { err = also(err, rt.Close(context.WithoutCancel(ctx))) }()
 	m, err := pipeline.Open(ctx, pipeline.Options{
-		MQ: q, Host: rt, Logger: log, MaxBytes: cfg.Server.MaxBytes, MaxPayload: cfg.Server.MaxPayload,
+		MQ: q, Host: rt, Logger: log, MaxBytes: cfg.Server.MaxBytes, MaxPayload: cfg.Server.MaxPayload, StoreDir: cfg.Server.StoreDir,
 	})
 	if err != nil {
 		return err
