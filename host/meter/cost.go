@@ -1,0 +1,40 @@
+package meter
+
+// The unit of the budget is one instruction. Blocks, loops, their ends and nop
+// cost nothing, since nothing is left of them when compiled. What moves values
+// costs one more for each: calls for parameters and results, branches for the
+// values that their label takes.
+const (
+	// stride is the most that a path runs up unpaid before it is charged.
+	stride = 1024
+	// tinyLeaf is the cost up to which a function that calls nothing is free;
+	// each call of it costs the caller costCall.
+	tinyLeaf = 64
+
+	costCall = 4
+	// memory.grow and table.grow leave native code and ask the system.
+	costGrow = 64
+	// bulkInline bytes are moved by the instruction itself, for costBulk;
+	// more go through a function that charges them and works in pieces.
+	bulkInline = 1024
+	costBulk   = 16
+	// bulkPiece is the most bytes moved between two checks, one unit for 64.
+	bulkPiece = 1 << 20
+	// tablePiece is bulkPiece in elements of eight bytes.
+	tablePiece = bulkPiece / 8
+
+	// maxCharge bounds what one check takes: stride and the dearest instruction
+	// (a call with maxArity parameters and results) stay below it, and it fits
+	// two bytes.
+	maxCharge = 8191
+	// maxDepth of nested blocks. Go's compiler makes one for each call.
+	maxDepth = 1 << 16
+)
+
+// MaxRefill is the least that tick may give: less could be used up by the check
+// that called it, over and over.
+const MaxRefill = 2 * maxCharge
+
+// maxLocals of one function, as in every browser. The compiler makes them before
+// it reads the code, so a count alone could ask for gigabytes.
+const maxLocals = 50_000

@@ -1,0 +1,109 @@
+package meter
+
+// Go's compiler turns every jump, forward or back, into a round of one loop around
+// the function that dispatches on a local:
+//
+//	loop
+//	  block ... block
+//	    br_table 0 1 2 ... (local)
+//	  end
+//	  ... i32.const 7, local.set (local), br (the loop)
+//	end
+//
+// Taken as it stands each jump would pay for the longest way through the whole
+// function. So a jump whose number is known is followed to its label: forward it
+// branches there itself, which is also faster, and back it makes the label the
+// head of a loop, with a check of its own.
+
+// dispatch is such a loop.
+type dispatch struct {
+	loop    int    // its frame
+	local   uint32 // number of the next label
+	first   int32  // its targets in scanner.targets; the last is the default
+	targets int32
+	locals  int32 // the loop's set
+	opaque  bool  // some branch goes to the loop itself
+	reads   int   // of local, other than the dispatch
+}
+
+// own: the local serves the dispatch alone, so a check may set it.
+func (d *dispatch) own() bool { return !d.opaque && d.reads == 0 }
+
+// label of a dispatch: the end of one of its blocks.
+type label struct {
+	dispatch int32
+	number   int32 // that dispatches here
+	closed   bool
+	edit     int32
+	enter    int32
+	depth    uint32 // of the loop, at the label
+}
+
+// run follows the opening of a dispatch: a loop, blocks, local.get.
+type run struct {
+	state uint8 // 0: none, 1: in the blocks, 2: after local.get
+	loop  int
+	local uint32
+}
+
+// open notes a dispatch, at its br_table; labels are those of the table.
+func (s *scanner) open(labels []uint32) {
+	d := dispatch{loop: s.run.loop, local: s.run.local, first: int32(len(s.targets)), locals: s.frames[s.run.loop].locals}
+	top := len(s.frames) - 1
+	base := int32(len(s.labels))
+	for f := d.loop + 1; f <= top; f++ {
+		s.frames[f].order = int32(len(s.labels))
+		s.labels = append(s.labels, label{dispatch: int32(len(s.dispatches)), number: none})
+	}
+	for k, l := range labels {
+		f := top - int(l)
+		if f <= d.loop {
+			d.opaque = d.opaque || f == d.loop
+			s.targets = append(s.targets, none)
+			continue
+		}
+		i := base + int32(f-d.loop-1)
+		if s.labels[i].number == none {
+			s.labels[i].number = int32(k)
+		}
+		s.targets = append(s.targets, i)
+	}
+	d.targets = int32(len(labels))
+	s.frames[d.loop].order = int32(len(s.dispatches))
+	s.dispatches = append(s.dispatches, d)
+}
+
+// jump handles a br to the loop of a dispatch: true when its target is known.
+// pos is where the branch's label is written, ending at the reader's position.
+func (s *scanner) jump(d *dispatch, pos int) bool {
+	if s.setStep != s.step-1 || s.constStep != s.step-2 || s.setLocal != d.local {
+		return false
+	}
+	k := min(uint32(s.constant), uint32(d.targets-1))
+	i := s.targets[d.first+int32(k)]
+	if i == none {
+		return false
+	}
+	l := &s.labels[i]
+	if l.closed {
+		e := &s.edits[l.edit]
+		e.a = max(e.a, s.unpaid+2-l.enter)
+		return true
+	}
+	f := d.loop + 1 + int(i-s.labelsOf(d))
+	s.frames[f].arrive(s.unpaid)
+	s.edits = append(s.edits, edit{pos: pos, kind: editIndex, skip: uint8(s.r.pos - pos), a: int32(len(s.frames) - 1 - f)})
+	return true
+}
+
+// labelsOf is the index of a dispatch's first label, that of its outermost block.
+func (s *scanner) labelsOf(d *dispatch) int32 { return s.frames[d.loop+1].order }
+
+// land closes a block of a dispatch and makes its label ready to be a loop.
+func (s *scanner) land(order int32) {
+	l := &s.labels[order]
+	d := &s.dispatches[l.dispatch]
+	l.closed, l.enter, l.edit = true, s.unpaid, int32(len(s.edits))
+	l.depth = uint32(len(s.frames) - 1 - d.loop)
+	s.edits = append(s.edits, edit{pos: s.r.pos, kind: editLabel, b: order})
+}

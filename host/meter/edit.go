@@ -1,0 +1,64 @@
+package meter
+
+// edit is one change to a function's code, in the order of positions. Checks are
+// put in where they belong and get their charge when it is known; one that stays
+// at zero is left out.
+type edit struct {
+	pos  int // offset into the module
+	kind editKind
+	skip uint8 // bytes that it replaces
+	a, b int32
+}
+
+type editKind uint8
+
+const (
+	editCheck   editKind = iota // before an instruction: a is the charge
+	editLoop                    // at the head of a loop that takes no values: charge a, locals b
+	editLabel                   // at a label that a dispatch goes back to: charge a, label b
+	editIndex                   // a replaces an index
+	editMemory                  // memory.copy, fill or init: helper b for what is large
+	editElement                 // an operation on tables: helper b
+)
+
+// emit writes the code from start to end with the edits made.
+func (s *scanner) emit(out []byte, start, end int) []byte {
+	at := start
+	base := len(out)
+	for i := range s.edits {
+		e := &s.edits[i]
+		if e.a == 0 && e.kind <= editLabel {
+			continue
+		}
+		out = append(out, s.m.src[at:e.pos]...)
+		at = e.pos + int(e.skip)
+		if e.skip > 0 {
+			s.move(e.pos, len(out)-base)
+		}
+		switch e.kind {
+		case editCheck:
+			out = s.check(out, e.a)
+		case editLoop:
+			out = s.loopCheck(out, e.a, &s.sets[e.b])
+		case editLabel:
+			out = s.labelCheck(out, e.a, &s.labels[e.b])
+		case editIndex:
+			out = appendU32(out, uint32(e.a))
+		case editMemory:
+			out = s.memoryOp(out, s.m.src[e.pos:at], uint32(e.b))
+		case editElement:
+			out = append(out, codeCall)
+			out = appendU32(out, uint32(e.b))
+		}
+		s.move(at, len(out)-base)
+	}
+	return append(out, s.m.src[at:end]...)
+}
+
+// move notes where an instruction is now, from the start of the emitted code,
+// when there are source lines to keep.
+func (s *scanner) move(pos, to int) {
+	if s.m.dwarf {
+		s.moves = append(s.moves, move{from: pos, to: to})
+	}
+}

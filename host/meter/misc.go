@@ -1,0 +1,77 @@
+package meter
+
+// misc handles the instructions behind the prefix 0xfc. What works on ranges goes
+// through a helper, unless it is known to be short.
+func (s *scanner) misc() {
+	r := &s.r
+	op := r.u32()
+	if op > miscTableFill {
+		if r.err == nil {
+			r.fail(refused(s.at, "uses an instruction (0xfc %d) that does not run here", op))
+		}
+		return
+	}
+	k := helperKey{op: op}
+	cost := int32(1)
+	switch op {
+	case miscMemoryInit:
+		k.a = s.segment(s.m.dataCount)
+		r.zero()
+		s.m.dataUsed, cost = true, costBulk
+	case miscDataDrop:
+		s.segment(s.m.dataCount)
+		s.m.dataUsed = true
+	case miscMemoryCopy:
+		r.zero()
+		r.zero()
+		cost = costBulk
+	case miscMemoryFill:
+		r.zero()
+		cost = costBulk
+	case miscTableInit:
+		k.a = s.segment(s.m.elements)
+		k.b = s.m.tableIndex(r)
+	case miscElemDrop:
+		s.segment(s.m.elements)
+	case miscTableCopy:
+		k.a, k.b = s.m.tableIndex(r), s.m.tableIndex(r)
+	case miscTableGrow:
+		k.a = s.m.tableIndex(r)
+		cost = costGrow
+	case miscTableSize:
+		s.m.tableIndex(r)
+	case miscTableFill:
+		k.a = s.m.tableIndex(r)
+	}
+	if r.err != nil {
+		return
+	}
+	s.pay(cost)
+	switch op {
+	case miscMemoryInit, miscMemoryCopy, miscMemoryFill:
+		if s.constStep == s.step-1 && uint32(s.constant) <= bulkInline {
+			return
+		}
+		s.temp = true
+		s.replace(editMemory, k)
+	case miscTableInit, miscTableCopy, miscTableGrow, miscTableFill:
+		s.replace(editElement, k)
+	}
+}
+
+func (s *scanner) replace(kind editKind, k helperKey) {
+	s.edits = append(s.edits, edit{
+		pos: s.at, kind: kind, skip: uint8(s.r.pos - s.at), b: int32(s.m.helpers.of(s.m, k)),
+	})
+	s.m.info.Bulk++
+}
+
+// segment reads and checks the index of a segment.
+func (s *scanner) segment(n int) uint32 {
+	at := s.r.pos
+	i := s.r.u32()
+	if int(i) >= n && s.r.err == nil {
+		s.r.fail(malformed(at, "names segment %d of %d", i, max(n, 0)))
+	}
+	return i
+}
