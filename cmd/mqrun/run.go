@@ -141,7 +141,7 @@ func openQueue(ctx context.Context, s config.Server, log *slog.Logger) (*mq.Embe
 	default:
 		var err error
 		if o.Token, err = storeToken(s.StoreDir); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("open store %q: %w; choose another folder (server.store_dir) or fix its permissions", s.StoreDir, err)
 		}
 	}
 	return mq.Open(ctx, o)
