@@ -212,7 +212,6 @@ func notYet() []refusal {
 		{key: "plugins.*.allow.http"},
 		{key: "plugins.*.allow.files"},
 		{key: "pipelines.*.order", values: "strict|subject|header:.*"},
-		{key: "pipelines.*.commit", values: "batch"},
 		{key: "pipelines.*.partitions", values: "[^1].*|1.+"},
 		{key: "pipelines.*.breaker"},
 		{key: "pipelines.*.paused", values: "true"},

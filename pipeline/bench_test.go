@@ -12,7 +12,15 @@ import (
 // BenchmarkEngine moves b.N stored messages of 1 KiB through a native step
 // that emits its input: consume, publish with an id, PubAck, confirmed ack.
 func BenchmarkEngine(b *testing.B) {
-	r := benchRig(b)
+	for name, yaml := range map[string]string{"each": one, "batch": batched} {
+		for _, sync := range []time.Duration{0, 2 * time.Minute} {
+			b.Run(fmt.Sprintf("%s/sync=%v", name, sync), func(b *testing.B) { benchEngine(b, yaml, sync) })
+		}
+	}
+}
+
+func benchEngine(b *testing.B, yaml string, sync time.Duration) {
+	r := benchRig(b, sync)
 	data := make([]byte, 1024)
 	for i := range b.N {
 		if _, err := r.js().PublishAsync("orders.a", data); err != nil {
@@ -36,7 +44,7 @@ func BenchmarkEngine(b *testing.B) {
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		b.Fatal(err)
 	}
-	cfg := r.load(one)
+	cfg := r.load(yaml)
 	b.ReportAllocs()
 	b.ResetTimer()
 	if _, err := r.m.Apply(b.Context(), cfg); err != nil {
@@ -51,8 +59,8 @@ func BenchmarkEngine(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 }
 
-func benchRig(b *testing.B) *rig {
-	r := &rig{t: b, dir: b.TempDir(), native: map[string]native{"a": func(m *host.Message, r *host.Result) error {
+func benchRig(b *testing.B, sync time.Duration) *rig {
+	r := &rig{t: b, sync: sync, dir: b.TempDir(), native: map[string]native{"a": func(m *host.Message, r *host.Result) error {
 		r.Outputs = append(r.Outputs, host.Output{Data: m.Data})
 		return nil
 	}}, log: &syncWriter{}}

@@ -50,8 +50,12 @@ func (m *Manager) sweep(ctx context.Context, now time.Time) error {
 	if err := list.Err(); err != nil {
 		return fmt.Errorf("list streams: %w", err)
 	}
+	ckpts, err := m.checkpoints(ctx, infos)
+	if err != nil {
+		return err
+	}
 	for _, info := range infos {
-		if err := m.tidy(ctx, info, now); err != nil {
+		if err := m.tidy(ctx, info, ckpts[info.Config.Name], now); err != nil {
 			return fmt.Errorf("tidy stream %s: %w", info.Config.Name, err)
 		}
 	}
@@ -60,7 +64,7 @@ func (m *Manager) sweep(ctx context.Context, now time.Time) error {
 
 // tidy purges what has been read once the stream is over the high water mark,
 // and what nobody reads when it is old or the stream still too full.
-func (m *Manager) tidy(ctx context.Context, info *jetstream.StreamInfo, now time.Time) error {
+func (m *Manager) tidy(ctx context.Context, info *jetstream.StreamInfo, ckpts []reader, now time.Time) error {
 	st, err := m.broker.js.Stream(ctx, info.Config.Name)
 	if err != nil {
 		return err
@@ -70,6 +74,7 @@ func (m *Manager) tidy(ctx context.Context, info *jetstream.StreamInfo, now time
 	if err != nil {
 		return err
 	}
+	readers = append(readers, ckpts...)
 	full := info.Config.MaxBytes > 0 && float64(info.State.Bytes) > highWater*float64(info.Config.MaxBytes)
 	keep := max(2*info.Config.Duplicates, m.keepOf(info.Config.Name))
 	for _, f := range info.Config.Subjects {
@@ -118,6 +123,30 @@ func (m *Manager) keepOf(stream string) time.Duration {
 type reader struct {
 	filters []string // none: the whole stream
 	floor   uint64
+}
+
+// checkpoints lists the batch pipelines that read each stream, of this process
+// or not: they have no durable.
+func (m *Manager) checkpoints(ctx context.Context, infos []*jetstream.StreamInfo) (map[string][]reader, error) {
+	readers := map[string][]reader{}
+	for _, info := range infos {
+		st, err := m.broker.js.Stream(ctx, info.Config.Name)
+		if err != nil {
+			return nil, err
+		}
+		with, err := st.Info(ctx, jetstream.WithSubjectFilter("mqrun."+info.Config.Name+".ckpt.>"))
+		if err != nil {
+			return nil, err
+		}
+		for subj := range with.State.Subjects {
+			c, err := readCheckpoint(ctx, m.broker.js, info.Config.Name, subj)
+			if err != nil {
+				return nil, err
+			}
+			readers[c.Stream] = append(readers[c.Stream], reader{floor: c.Sequence})
+		}
+	}
+	return readers, nil
 }
 
 // readersOf lists the durables of a stream. last is a sequence that was the

@@ -25,7 +25,8 @@ type held struct {
 type layout struct {
 	streams []mq.StreamSpec // to be made or widened; a stream is never narrowed
 	inputs  map[string][]input
-	deny    []string // dead letter subjects: no guest publishes there
+	outputs map[string]string // stream of a pipeline with `commit: batch`
+	deny    []string          // dead letter subjects: no guest publishes there
 }
 
 // outputStream holds what a pipeline publishes, so that no pipeline's output
@@ -68,7 +69,7 @@ func planLayout(cfg *config.Config, have []held, maxBytes, maxPayload int64) (la
 			published = append(published, s)
 		}
 	}
-	l := layout{inputs: map[string][]input{}, deny: []string{"dlq.>"}}
+	l := layout{inputs: map[string][]input{}, outputs: map[string]string{}, deny: []string{"dlq.>"}}
 	for _, name := range names {
 		pl := cfg.Pipelines[name]
 		for _, f := range pl.From {
@@ -85,6 +86,9 @@ func planLayout(cfg *config.Config, have []held, maxBytes, maxPayload int64) (la
 	}
 	for _, name := range names {
 		l.inputs[name] = p.inputs(cfg.Pipelines[name], maxPayload)
+		if cfg.Pipelines[name].Commit == "batch" {
+			l.outputs[name] = p.batchOutput(cfg.Pipelines[name], l.inputs[name])
+		}
 	}
 	l.streams = p.specs(maxBytes, maxPayload)
 	return l, p.problems
@@ -164,6 +168,53 @@ func (p *planner) inputs(pl *config.Pipeline, maxPayload int64) []input {
 		add(name, p.subjects[name], true, p.maxMsg(name, maxPayload), time.Time{})
 	}
 	return ins
+}
+
+// batchOutput is the stream that holds all outputs of a pipeline with
+// `commit: batch`: an atomic batch goes into one stream, and so does the
+// checkpoint, which only a stream of ours takes.
+func (p *planner) batchOutput(pl *config.Pipeline, ins []input) string {
+	at := []string{"pipelines", pl.Name, "commit"}
+	if len(ins) != 1 {
+		p.problem(fmt.Sprintf("commit: batch reads one stream; from lies in %d", len(ins)), at)
+		return ""
+	}
+	var streams []string
+	ours := true
+	for _, out := range p.cfg.Publishes(pl.Name) {
+		name, mine := p.streamOf(out)
+		if !slices.Contains(streams, name) {
+			streams = append(streams, name)
+		}
+		ours = ours && mine
+	}
+	switch {
+	case len(streams) == 0:
+		p.problem("commit: batch keeps its checkpoint with the outputs, and this pipeline has none: set to, or use commit: each", at)
+	case len(streams) > 1:
+		p.problem(fmt.Sprintf("commit: batch needs all outputs in one stream; they lie in %s", strings.Join(streams, ", ")), at)
+	case !ours:
+		p.problem(fmt.Sprintf("commit: batch needs a stream made by mqrun for its outputs; %s is not", streams[0]), at)
+	default:
+		return streams[0]
+	}
+	return ""
+}
+
+// streamOf is the stream that holds a subject once the plan is carried out.
+func (p *planner) streamOf(s string) (name string, ours bool) {
+	covers := func(o string) bool { return subject.Covers(o, s) }
+	for _, h := range p.have {
+		if slices.ContainsFunc(h.subjects, covers) {
+			return h.name, h.ours
+		}
+	}
+	for _, name := range p.names {
+		if slices.ContainsFunc(p.subjects[name], covers) {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // maxMsg is the largest message of a stream of ours. Dead letters carry

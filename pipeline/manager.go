@@ -114,12 +114,21 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	b.attempts, err = b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket: BucketAttempts, Description: "failed handler calls by message",
 		TTL: attemptsTTL, History: 1, Storage: jetstream.FileStorage,
-		MaxBytes: mq.Budget(o.MaxBytes, 1).KV,
+		MaxBytes: mq.Budget(o.MaxBytes, 1).KV / 2,
 	})
 	if err != nil {
 		b.in.Close()
 		b.out.Close()
 		return nil, fmt.Errorf("make bucket %s: %w", BucketAttempts, err)
+	}
+	b.state, err = b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: BucketState, Description: "what must not be forgotten", History: 1, Storage: jetstream.FileStorage,
+		MaxBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
+	})
+	if err != nil {
+		b.in.Close()
+		b.out.Close()
+		return nil, fmt.Errorf("make bucket %s: %w", BucketState, err)
 	}
 	b.suspects = make(turn, 1)
 	if b.journal, err = m.startJournal(ctx, b.attempts); err != nil {
@@ -236,7 +245,7 @@ func (m *Manager) Apply(ctx context.Context, cfg *config.Config) (Plan, error) {
 	started := map[string]engine{}
 	chainOf := func(name string) *chain { return chainFor(cfg.Pipelines[name], generation, plugins, l.deny) }
 	for _, name := range plan.Start {
-		p, err := openEngine(ctx, m.broker, chainOf(name), l.inputs[name], m.o.Logger)
+		p, err := openEngine(ctx, m.broker, chainOf(name), l.inputs[name], l.outputs[name], m.o.Logger)
 		if err != nil {
 			return undo(started, err)
 		}
@@ -286,7 +295,7 @@ func (m *Manager) replace(ctx context.Context, plan Plan, was map[string]engine,
 			if i < len(plan.Stop) {
 				return
 			}
-			p, err := openEngine(ctx, m.broker, chainOf(name), l.inputs[name], m.o.Logger)
+			p, err := openEngine(ctx, m.broker, chainOf(name), l.inputs[name], l.outputs[name], m.o.Logger)
 			if err != nil {
 				errs[i] = err
 				return
@@ -411,6 +420,9 @@ func (m *Manager) Drain(ctx context.Context) error {
 }
 
 // openEngine makes a pipeline ready to begin.
-func openEngine(ctx context.Context, b *broker, c *chain, inputs []input, log *slog.Logger) (engine, error) {
+func openEngine(ctx context.Context, b *broker, c *chain, inputs []input, out string, log *slog.Logger) (engine, error) {
+	if c.cfg.Commit == "batch" {
+		return openBatch(ctx, b, c, inputs[0], out, log)
+	}
 	return openPipeline(ctx, b, c, inputs, log)
 }

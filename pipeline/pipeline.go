@@ -31,8 +31,9 @@ type broker struct {
 	in, out  *nats.Conn
 	js       jetstream.JetStream
 	attempts jetstream.KeyValue
-	journal  *journal                   // nil: none
-	suspects turn                       // of the one message that runs alone
+	journal  *journal // nil: none
+	suspects turn     // of the one message that runs alone
+	state    jetstream.KeyValue
 	limit    func(subject string) int64 // largest message that the subject's stream takes
 }
 

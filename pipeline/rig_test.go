@@ -36,6 +36,7 @@ type rig struct {
 	dir    string
 	mq     *mq.EmbeddedNATS
 	m      *Manager
+	sync   time.Duration // of the store; 0 is always
 	native map[string]native
 	log    *syncWriter
 }
@@ -59,7 +60,7 @@ func (w *syncWriter) String() string {
 
 func newRig(t *testing.T, yaml string, plugins map[string]native) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), native: plugins, log: &syncWriter{}}
+	r := &rig{t: t, sync: time.Minute, dir: t.TempDir(), native: plugins, log: &syncWriter{}}
 	r.start()
 	t.Cleanup(r.stop)
 	r.apply(yaml)
@@ -73,7 +74,7 @@ func (r *rig) logger() *slog.Logger {
 func (r *rig) start() {
 	r.t.Helper()
 	var err error
-	r.mq, err = mq.Open(r.ctx(), mq.Options{StoreDir: filepath.Join(r.dir, "store"), MaxBytes: 1 << 30, SyncInterval: time.Minute, Bare: true, Logger: r.logger()})
+	r.mq, err = mq.Open(r.ctx(), mq.Options{StoreDir: filepath.Join(r.dir, "store"), MaxBytes: 1 << 30, SyncInterval: r.sync, Bare: true, Logger: r.logger()})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -81,6 +82,11 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.goNative()
+}
+
+// goNative gives the manager native plugins.
+func (r *rig) goNative() {
 	r.m.load = func(_ context.Context, c *config.Plugin, _ int, have *plugin) (*plugin, error) {
 		module, err := os.ReadFile(c.Path)
 		if err != nil {
@@ -262,11 +268,14 @@ func (r *rig) stopManager() {
 
 func (r *rig) restartManager(yaml string) {
 	r.t.Helper()
-	load := r.m.load
 	var err error
 	if r.m, err = Open(r.ctx(), r.m.o); err != nil {
 		r.t.Fatal(err)
 	}
-	r.m.load = load
+	r.goNative()
 	r.apply(yaml)
+}
+
+func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.Context(), d)
 }

@@ -63,10 +63,7 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 		done = func() { p.counts.naked.Add(1) }
 		p.log.Warn(fmt.Sprintf("%s; attempt %d of %d, next in %v", w.describe(v.reason), s.attempt, s.chain.cfg.Retry.Attempts, v.delay.Round(time.Millisecond)), "step", w.step.name)
 	case actDead:
-		d := dead{
-			reason: v.reason, text: w.text, code: w.out.code, exhausted: v.exhausted, step: w.step.name, plugin: w.step.plugin,
-			generation: s.chain.generation, attempts: s.attempt, log: w.log, at: p.now(),
-		}
+		d := w.dead(v, p.now())
 		to, text := s.chain.cfg.DeadLetter, w.describe(v.reason)
 		level := p.log.Warn
 		if to == "none" {
@@ -96,6 +93,14 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 	}
 	if s.left == 0 {
 		p.finish(s, now)
+	}
+}
+
+// dead says why the message is given up.
+func (w *walk) dead(v verdict, now time.Time) dead {
+	return dead{
+		reason: v.reason, text: w.text, code: w.out.code, exhausted: v.exhausted, step: w.step.name, plugin: w.step.plugin,
+		generation: w.s.chain.generation, attempts: w.s.attempt, log: w.log, at: now,
 	}
 }
 

@@ -27,7 +27,8 @@ type Status struct {
 	Retried  int64  `json:"retried"`
 	Dead     int64  `json:"dead"`
 	Outputs  int64  `json:"outputs"`
-	LateAcks int64  `json:"late_acks"` // settled after ack_wait had passed: somebody else may have handled the message too
+	Parked   int    `json:"parked,omitempty"` // with commit: batch, messages that wait for their next attempt
+	LateAcks int64  `json:"late_acks"`        // settled after ack_wait had passed: somebody else may have handled the message too
 	Refused  int64  `json:"publish_refused"`
 }
 
@@ -57,13 +58,16 @@ func (m *Manager) Generation() uint64 {
 	return m.generation
 }
 
-func (p *pipeline) status() Status {
-	c := &p.counts
-	s := Status{
-		Name: p.name, State: StateRunning,
+func statusOf(name string, c *counts) Status {
+	return Status{
+		Name: name, State: StateRunning,
 		Handled: c.handled.Load(), Acked: c.acked.Load(), Filtered: c.filtered.Load(), Retried: c.naked.Load(),
 		Dead: c.dead.Load(), Outputs: c.outputs.Load(), LateAcks: c.lateAcks.Load(), Refused: c.publishRefused.Load(),
 	}
+}
+
+func (p *pipeline) status() Status {
+	s := statusOf(p.name, &p.counts)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.InFlight = p.inFlight
