@@ -44,7 +44,7 @@ func appendCharge(out []byte, budget uint32, charge int64) []byte {
 func (s *scanner) loopCheck(out []byte, charge int32, locals *localSet) []byte {
 	out = s.openCheck(out, charge)
 	for _, u := range locals.used {
-		if u.set && u.read {
+		if u.read {
 			out = s.rename(out, u.local)
 		}
 	}

@@ -57,13 +57,20 @@ func (m *module) function(r *reader, out []byte, typ uint32) []byte {
 	} else {
 		b = append(b, m.src[from:start]...)
 	}
+	first, code := len(s.moves), len(b)
+	s.move(from, 0)
+	s.move(start, code)
 	if s.exit > 0 && (!s.leaf || s.exit > tinyLeaf) {
 		b = s.check(b, s.exit)
 		s.entries++
 	}
 	b = s.emit(b, start, s.r.end)
+	s.move(s.r.end, len(b))
 	m.code.body = b
 	out = appendU32(out, uint32(len(b)))
+	for i := range s.moves[first:] {
+		s.moves[first+i].to += len(out)
+	}
 	return append(out, b...)
 }
 

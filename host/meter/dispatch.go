@@ -29,11 +29,16 @@ type dispatch struct {
 // own: the local serves the dispatch alone, so a check may set it.
 func (d *dispatch) own() bool { return !d.opaque && d.reads == 0 }
 
+// lookAhead is how many labels of a dispatch are looked at beyond the one at hand.
+const lookAhead = 32
+
 // label of a dispatch: the end of one of its blocks.
 type label struct {
 	dispatch int32
 	number   int32 // that dispatches here
 	closed   bool
+	turn     int32 // it is the how manieth that closed
+	inner    int32 // the last turn of a loop around it that it does not begin
 	edit     int32
 	enter    int32
 	depth    uint32 // of the loop, at the label
@@ -53,7 +58,7 @@ func (s *scanner) open(labels []uint32) {
 	base := int32(len(s.labels))
 	for f := d.loop + 1; f <= top; f++ {
 		s.frames[f].order = int32(len(s.labels))
-		s.labels = append(s.labels, label{dispatch: int32(len(s.dispatches)), number: none})
+		s.labels = append(s.labels, label{dispatch: int32(len(s.dispatches)), number: none, inner: none})
 	}
 	for k, l := range labels {
 		f := top - int(l)
@@ -88,11 +93,15 @@ func (s *scanner) jump(d *dispatch, pos int) bool {
 	if l.closed {
 		e := &s.edits[l.edit]
 		e.a = max(e.a, s.unpaid+2-l.enter)
+		for _, in := range s.closed[l.turn+1 : min(int(l.turn)+lookAhead, len(s.closed))] {
+			s.labels[in].inner = max(s.labels[in].inner, l.turn)
+		}
 		return true
 	}
 	f := d.loop + 1 + int(i-s.labelsOf(d))
-	s.frames[f].arrive(s.unpaid)
-	s.edits = append(s.edits, edit{pos: pos, kind: editIndex, skip: uint8(s.r.pos - pos), a: int32(len(s.frames) - 1 - f)})
+	s.frames[f].arrive(s.unpaid + 2)
+	s.forward = append(s.forward, forward{edit: int32(len(s.edits)), label: i, turn: int32(len(s.closed))})
+	s.edits = append(s.edits, edit{pos: pos, kind: editBranch, skip: uint8(s.r.pos - pos), a: int32(len(s.frames) - 1 - f)})
 	return true
 }
 
@@ -103,7 +112,29 @@ func (s *scanner) labelsOf(d *dispatch) int32 { return s.frames[d.loop+1].order 
 func (s *scanner) land(order int32) {
 	l := &s.labels[order]
 	d := &s.dispatches[l.dispatch]
+	// What is on its way to the labels that follow may join a loop from this one
+	// and would seem to be part of its round. It does not when this label is taken
+	// for as dear. Those far away hardly matter.
+	for f := len(s.frames) - 1; f > d.loop && f > len(s.frames)-lookAhead; f-- {
+		s.unpaid = max(s.unpaid, s.frames[f].most)
+	}
+	l.turn = int32(len(s.closed))
+	s.closed = append(s.closed, order)
 	l.closed, l.enter, l.edit = true, s.unpaid, int32(len(s.edits))
 	l.depth = uint32(len(s.frames) - 1 - d.loop)
 	s.edits = append(s.edits, edit{pos: s.r.pos, kind: editLabel, b: order})
+}
+
+// forward is a jump to a label that follows, and how many had closed before it.
+type forward struct{ edit, label, turn int32 }
+
+// settle takes back the branches into the middle of a loop. The compiler keeps the
+// values of a loop where they are when it sees it first, and would see it from
+// there.
+func (s *scanner) settle() {
+	for _, f := range s.forward {
+		if s.labels[f.label].inner >= f.turn {
+			s.edits[f.edit].kind = editNone
+		}
+	}
 }

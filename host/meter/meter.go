@@ -101,7 +101,14 @@ func (m *module) write(sections []section) []byte {
 			if b := m.nameSection(s); b != nil {
 				out = appendSection(out, secCustom, b)
 			}
-		case strings.HasPrefix(s.name, ".debug_"), strings.HasPrefix(s.name, "reloc."),
+		case strings.HasPrefix(s.name, ".debug_"):
+			if m.dwarf {
+				m.dwarf = false
+				lines, lost := m.lines(sections)
+				out = append(out, lines...)
+				m.info.Lines, m.info.LinesLost = lost == "", lost
+			}
+		case strings.HasPrefix(s.name, "reloc."),
 			strings.HasPrefix(s.name, "metadata.code."), s.name == "linking":
 			// They point into the code as it was.
 		default:

@@ -24,7 +24,8 @@ type module struct {
 	data                         int
 	dataCount                    int // declared, or -1
 	dataUsed                     bool
-	dwarf                        bool
+	dwarf                        bool // there are lines to keep
+	codeAt                       int  // where the code section begins
 
 	out     [14][]byte // new bodies by section id
 	changed [14]bool   // out holds one

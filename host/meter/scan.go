@@ -13,6 +13,8 @@ type scanner struct {
 	dispatches []dispatch
 	targets    []int32 // of dispatches: indices of labels, or none
 	labels     []label
+	closed     []int32 // labels in the order of their ends
+	forward    []forward
 	table      []uint32 // labels of one br_table
 	groups     []localGroup
 	moves      []move
@@ -41,6 +43,7 @@ type move struct{ from, to int }
 func (s *scanner) code(sig signature) {
 	s.frames, s.edits, s.sets, s.catches = s.frames[:0], s.edits[:0], s.sets[:0], s.catches[:0]
 	s.dispatches, s.targets, s.labels = s.dispatches[:0], s.targets[:0], s.labels[:0]
+	s.closed, s.forward = s.closed[:0], s.forward[:0]
 	s.temp, s.leaf, s.dead, s.unpaid, s.exit, s.try = false, true, false, 0, 0, none
 	s.step, s.constStep, s.setStep, s.run = 0, -9, -9, run{}
 	s.push(codeEnd, int32(sig.results))
@@ -49,6 +52,7 @@ func (s *scanner) code(sig signature) {
 		s.at = s.r.pos
 		s.instruction(s.r.u8())
 	}
+	s.settle()
 	if s.r.err == nil && s.r.more() {
 		s.r.fail(malformed(s.r.pos, "has code behind the end of a function"))
 	}
