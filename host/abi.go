@@ -85,8 +85,6 @@ type Func struct {
 	Params  []Param
 	Result  string // "" = none
 	Meaning string
-	// Later: specified, but not offered by this version.
-	Later bool
 }
 
 // Signature in the form "(i32, i32) -> i32".
@@ -139,8 +137,13 @@ func Exports() []Func {
 // cap 0 asks for the size. A pointer outside the guest's memory ends the call,
 // unless its length is 0. Outside a message (_initialize, mq_init) the payload
 // is empty, meta gives the plugin's name alone and emit is -3.
+//
+// kv calls take effect at once and are repeated when the message is. They are
+// -4 for a bucket that allow.kv does not name, -3 for a key that is none, -2
+// for a value that is too large or a bucket that is full, and -6 when the
+// server does not answer.
 func Imports() []Func {
-	fs := []Func{
+	return []Func{
 		fn("input", "ptr cap", "i32", "copies the payload; returns its length"),
 		fn("meta", "field ptr cap", "i32", "field 0 subject, 1 stream, 2 pipeline, 3 plugin; -1 for any other"),
 		fn("meta_i64", "field", "i64", "field 0 stream sequence, 1 attempt (from 1), 2 attempts allowed, 3 timestamp in unix ns, 4 pending, 5 ms left; -1 for any other"),
@@ -152,17 +155,11 @@ func Imports() []Func {
 		fn("reason", "ptr len", "", "text for RETRY and REJECT; the last one wins; cut at limits.reason_bytes and made header-safe"),
 		fn("retry_after", "ms", "", "delay for RETRY, unsigned, at most 24 h; wins over the pipeline's policy"),
 		fn("log", "level ptr len", "", "level 0 debug, 1 info, 2 warn, 3 error"),
-	}
-	for _, f := range []Func{
 		fn("kv_get", "bucket blen key klen ptr cap", "i32", "a value of a JetStream KV bucket named in allow.kv; -1 when absent; the value of a size call is held until the next kv call"),
-		fn("kv_revision", "", "i64", "the revision that the last kv call saw"),
+		fn("kv_revision", "", "i64", "the revision that the last kv call saw or made; 0 when there was none"),
 		fn("kv_put", "bucket blen key klen ptr len", "i32", "sets a key"),
 		fn("kv_create", "bucket blen key klen ptr len", "i32", "sets a key that does not exist; -5 when it does"),
 		fn("kv_update", "bucket blen key klen ptr len revision:i64", "i32", "compare and set; -5 when the revision moved"),
 		fn("kv_delete", "bucket blen key klen", "i32", "deletes a key"),
-	} {
-		f.Later = true
-		fs = append(fs, f)
 	}
-	return fs
 }

@@ -70,12 +70,13 @@ type entry struct {
 
 // open gives the folder for wasm, or a new one when there is none yet or it is
 // not what was put there. Nil without a cache.
-func (d *diskCache) open(wasm []byte, pages uint32) (*entry, error) {
+func (d *diskCache) open(wasm []byte, pages uint32, trusted bool) (*entry, error) {
 	if d == nil {
 		return nil, nil
 	}
 	key := sha256.New()
-	fmt.Fprintf(key, "1 %d\n", pages)
+	// wasm is what the rewriter made: another rewriter makes other bytes.
+	fmt.Fprintf(key, "2 %d %t %x\n", pages, trusted, uint64(features))
 	key.Write(wasm)
 	e := &entry{dir: filepath.Join(d.dir, hex.EncodeToString(key.Sum(nil)))}
 	if want, err := os.ReadFile(filepath.Join(e.dir, sumFile)); err == nil {

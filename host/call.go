@@ -14,8 +14,8 @@ import (
 
 // call is what host functions see of the call that an instance is in. It is
 // also the context that the guest runs under, so that a call allocates none:
-// one timer and one channel serve an instance for its whole life, for after a
-// deadline the instance is gone anyway.
+// one channel serves an instance for its whole life, for after a deadline the
+// instance is gone anyway.
 type call struct {
 	plugin *Plugin
 	fn     string // the host function that was entered last
@@ -30,10 +30,14 @@ type call struct {
 	headersMade  bool
 	names        map[string]string // subjects and header names that this instance emitted before
 	log          guestLog
+	kv           kvState
 
-	started time.Time
+	turn    turn
+	meter   metering
+	started int64 // ns on the gate's clock; waiting for a turn moves it on
 	limit   time.Duration
-	timer   *time.Timer
+	looks   uint8       // host functions entered
+	timer   *time.Timer // for a call that nothing else stops: not metered, or waiting
 	done    chan struct{}
 	state   atomic.Int32
 
@@ -53,7 +57,9 @@ const (
 type callKey struct{}
 
 // Deadline, Done, Err and Value make a call a context.
-func (c *call) Deadline() (time.Time, bool) { return c.started.Add(c.limit), true }
+func (c *call) Deadline() (time.Time, bool) {
+	return c.gate().born.Add(time.Duration(c.started) + c.limit), true
+}
 
 // Done is closed when the call has to end.
 func (c *call) Done() <-chan struct{} { return c.done }
@@ -77,11 +83,29 @@ func (c *call) Value(key any) any {
 	return nil
 }
 
+func (c *call) gate() *gate { return c.plugin.runtime.gate }
+
+// enter waits for the turn to run, on behalf of a pipeline.
+func (c *call) enter(ctx context.Context, pipeline string) error {
+	g := c.gate()
+	if c.turn.lane == nil || c.turn.lane.name != pipeline {
+		c.turn.lane = g.lane(pipeline)
+	}
+	if !g.enter(&c.turn, ctx.Done(), c.done) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return ErrClosed
+	}
+	return nil
+}
+
 // begin starts the clock, and hooks the call to ctx unless it already is.
 func (c *call) begin(ctx context.Context, m *Message, res *Result, limit time.Duration) {
 	c.msg, c.res = m, res
 	c.pending, c.pendingBytes, c.staged, c.headersMade = 0, 0, 0, false
 	c.log.begin(res)
+	c.kv.forget()
 	c.mu.Lock()
 	c.active = true
 	if d := ctx.Done(); d != c.watched {
@@ -97,23 +121,41 @@ func (c *call) begin(ctx context.Context, m *Message, res *Result, limit time.Du
 	if ctx.Err() != nil {
 		c.stop(cancelled)
 	}
-	c.limit, c.started = limit, time.Now()
-	if c.timer == nil {
-		c.timer = time.AfterFunc(limit, c.expire)
-	} else {
-		c.timer.Reset(limit)
+	now := c.gate().now()
+	c.limit, c.started, c.turn.since, c.meter.last = limit, now, now, now
+	if c.plugin.settings.Trusted {
+		c.arm(limit)
 	}
 }
 
 // end reports whether the call, and with it the instance, can go on.
 func (c *call) end() bool {
-	stopped := c.timer.Stop()
+	alive := true
+	if c.plugin.settings.Trusted {
+		alive = c.timer.Stop()
+		if c.turn.held {
+			now := c.gate().now()
+			c.turn.lane.charge(now, time.Duration(now-c.turn.since))
+		}
+	}
+	if c.turn.held {
+		c.gate().leave(&c.turn)
+	}
 	c.mu.Lock()
 	c.active = false
 	c.mu.Unlock()
 	c.log.end(c)
 	c.msg, c.res = nil, nil
-	return stopped && c.state.Load() == running
+	return alive && c.state.Load() == running
+}
+
+// arm makes done close after d.
+func (c *call) arm(d time.Duration) {
+	if c.timer == nil {
+		c.timer = time.AfterFunc(d, c.expire)
+	} else {
+		c.timer.Reset(d)
+	}
 }
 
 func (c *call) expire() { c.stop(timedOut) }
@@ -148,16 +190,34 @@ func (c *call) release() {
 }
 
 // check ends the call when its time is over. Every host function starts with
-// it, and those that move much or wait look again.
+// it; it looks at the clock at every eighth, for the meter looks too.
 func (c *call) check() {
+	if why := c.state.Load(); why != running {
+		panic(c.stopped(why))
+	}
+	if c.looks++; c.looks%8 == 0 {
+		c.look()
+	}
+}
+
+// look is check with a look at the clock. What moves much or waits does so often.
+func (c *call) look() {
+	if c.left() <= 0 {
+		c.stop(timedOut)
+	}
 	if why := c.state.Load(); why != running {
 		panic(c.stopped(why))
 	}
 }
 
+// left is the time until the deadline.
+func (c *call) left() time.Duration {
+	return c.limit - time.Duration(c.gate().now()-c.started)
+}
+
 func (c *call) stopped(why int32) *fault {
 	if why == timedOut {
-		return &fault{reason: ReasonTimeout, text: fmt.Sprintf("timed out after %v", c.limit)}
+		return &fault{reason: ReasonTimeout, where: true, text: fmt.Sprintf("timed out after %v", c.limit)}
 	}
 	return &fault{reason: reasonCancelled, text: "was cancelled"}
 }
@@ -165,18 +225,51 @@ func (c *call) stopped(why int32) *fault {
 // reasonCancelled never leaves the package: Handle returns the context's error.
 const reasonCancelled = "cancelled"
 
-// sleep waits for d, or for the end of the call, which it does not survive.
+// wait runs do while others have the turn. do has to end when the call does,
+// which it does not survive.
+func (c *call) wait(do func()) {
+	c.look()
+	if !c.plugin.settings.Trusted {
+		c.arm(c.left())
+	}
+	g := c.gate()
+	if c.turn.held {
+		g.leave(&c.turn)
+	}
+	do()
+	if !c.plugin.settings.Trusted {
+		c.timer.Stop()
+	}
+	asked := g.now()
+	if !g.enter(&c.turn, c.done, nil) {
+		c.check()
+	}
+	c.resume(asked)
+	c.look()
+}
+
+// resume takes the time in which the call waited for its turn out of its own.
+func (c *call) resume(asked int64) {
+	now := c.gate().now()
+	c.turn.since, c.meter.last = now, now
+	if !c.plugin.settings.Trusted { // whose timer runs on
+		c.started += now - asked
+	}
+}
+
+// sleep waits for d, or for the end of the call.
 func (c *call) sleep(d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-c.done:
-	}
-	c.check()
+	c.wait(func() {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-c.done:
+		}
+	})
 }
 
 // guard turns a panic of ours into a fault; wazero carries faults to Handle.
@@ -209,7 +302,7 @@ func (c *call) give(mem api.Memory, src []byte, ptr, room uint32) uint64 {
 	dst := c.view(mem, ptr, uint32(min(int64(len(src)), int64(room))))
 	for at := 0; at < len(dst); at += Piece {
 		if at > 0 {
-			c.check()
+			c.look()
 		}
 		copy(dst[at:min(at+Piece, len(dst))], src[at:])
 	}
@@ -228,7 +321,7 @@ func (c *call) keep(src []byte) []byte {
 	c.res.data = slices.Grow(c.res.data, len(src))
 	for at := 0; at < len(src); at += Piece {
 		if at > 0 {
-			c.check()
+			c.look()
 		}
 		c.res.data = append(c.res.data, src[at:min(at+Piece, len(src))]...)
 	}

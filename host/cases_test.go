@@ -38,7 +38,7 @@ func TestWSM01_EndlessLoopIsStopped(t *testing.T) {
 		}()
 		<-started
 		run(t, other, message("unaffected"))
-		if ce := <-done; ce == nil || ce.Reason != ReasonTimeout || ce.Text != "probe: message 17 of INGEST timed out after 200ms" {
+		if ce := <-done; ce == nil || ce.Reason != ReasonTimeout || ce.Text != "probe: message 17 of INGEST timed out after 200ms (in spin)" {
 			t.Errorf("%v", ce)
 		}
 	}
@@ -223,7 +223,7 @@ func TestWSM10_StateAfterATrapOrStackOverflow(t *testing.T) {
 		if name == "trap" && (ce.Text != "probe: message 17 of INGEST trapped: unreachable in trap" || !strings.HasPrefix(ce.Trace, "trap()\nstep(i32) i32\n$")) {
 			t.Errorf("%s\n%s", ce.Text, ce.Trace)
 		}
-		if name == "overflow" && !strings.HasSuffix(ce.Text, "trapped: stack overflow") {
+		if name == "overflow" && !strings.HasSuffix(ce.Text, "trapped: stack overflow (in recurse)") {
 			t.Error(ce.Text)
 		}
 		if n := run(t, p, (&script{}).do(opCount).message()).Code; n != 1 {
@@ -237,7 +237,7 @@ func TestLIF08_PanicInAHostFunctionFailsTheMessageAlone(t *testing.T) {
 	p.settings.Config = nil
 	m := (&script{}).do(opMeta, 0, probeScratch, 4).message()
 	config := p.runtime
-	p.runtime = nil // the next log line finds no logger
+	p.runtime = &Runtime{gate: config.gate} // the next log line finds no logger
 	ce := fail(t, p, (&script{}).do(opLog, 1, 0, 4).message())
 	p.runtime = config
 	if ce.Reason != ReasonABI || !strings.HasPrefix(ce.Text, "probe: message 17 of INGEST: log: mqrun itself failed: ") || strings.Contains(ce.Text, "\n") {

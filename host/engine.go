@@ -6,7 +6,14 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/mqrun/mqrun/host/meter"
 )
+
+// features of WebAssembly that guests may use. Exceptions are not among them:
+// wazero copies the whole stack at every try, which nothing bounds.
+const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
 
 // engine is one plugin's wazero runtime and compiled module. Plugins never
 // share one: modules of one runtime can import each other by name.
@@ -18,11 +25,11 @@ type engine struct {
 
 // newEngine compiles wasm, which prepare has been through, and links it to the
 // host. A cache that cannot be used costs time, never a plugin: cacheErr says why.
-func newEngine(ctx context.Context, d *diskCache, wasm []byte, l Limits) (e *engine, cacheErr, err error) {
+func newEngine(ctx context.Context, d *diskCache, wasm []byte, s *Settings) (e *engine, cacheErr, err error) {
 	if d != nil {
-		entry, err := d.open(wasm, l.pages())
+		entry, err := d.open(wasm, s.Limits.pages(), s.Trusted)
 		if err == nil {
-			e, err = buildEngine(ctx, entry.cache, wasm, l)
+			e, err = buildEngine(ctx, entry.cache, wasm, s)
 			if err == nil {
 				if err := entry.seal(); err != nil {
 					entry.abandon()
@@ -36,14 +43,15 @@ func newEngine(ctx context.Context, d *diskCache, wasm []byte, l Limits) (e *eng
 		}
 		cacheErr = err
 	}
-	e, err = buildEngine(ctx, nil, wasm, l)
+	e, err = buildEngine(ctx, nil, wasm, s)
 	return e, cacheErr, err
 }
 
-func buildEngine(ctx context.Context, cache wazero.CompilationCache, wasm []byte, l Limits) (*engine, error) {
+func buildEngine(ctx context.Context, cache wazero.CompilationCache, wasm []byte, s *Settings) (*engine, error) {
 	cfg := wazero.NewRuntimeConfig().
-		WithMemoryLimitPages(l.pages()).
-		WithCloseOnContextDone(true) // until prepare meters
+		WithCoreFeatures(features).
+		WithMemoryLimitPages(s.Limits.pages()).
+		WithCloseOnContextDone(s.Trusted) // a metered guest stops at its ticks
 	if cache != nil {
 		cfg = cfg.WithCompilationCache(cache)
 	}
@@ -73,6 +81,12 @@ func (e *engine) link(ctx context.Context) error {
 		if _, err := b.Instantiate(ctx); err != nil {
 			return fmt.Errorf("link module %q: %w", m.name, err)
 		}
+	}
+	_, err := e.runtime.NewHostModuleBuilder(meter.ImportModule).NewFunctionBuilder().
+		WithGoModuleFunction(tickFunc(), nil, []api.ValueType{api.ValueTypeI32}).WithName(meter.ImportTick).Export(meter.ImportTick).
+		Instantiate(ctx)
+	if err != nil {
+		return fmt.Errorf("link module %q: %w", meter.ImportModule, err)
 	}
 	return nil
 }

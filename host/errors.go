@@ -32,6 +32,8 @@ type CallError struct {
 	Text   string // one line for people, which begins with the plugin's name
 	Guest  string // panic text or last lines of stderr, as the guest wrote them
 	Trace  string // the guest's stack, and the host's when the host is at fault
+
+	noRoom bool // the host's memory was full: it did not even start
 }
 
 func (e *CallError) Error() string { return e.Text }
@@ -42,6 +44,7 @@ type fault struct {
 	text   string
 	guest  string
 	stack  string
+	where  bool // the guest's trace says where it was stopped
 }
 
 func (f *fault) Error() string { return f.text }
@@ -105,7 +108,7 @@ func isTypes(s string) bool {
 }
 
 func machinery(name string) bool {
-	for _, p := range []string{"runtime.", "wasm_", "gosave", "core::", "std::", "alloc::", "rust_", "__rust", "__wasi", "~lib/", "abort", "exit", "_exit", ABIv1, wasiModule, envModule + "."} {
+	for _, p := range []string{"runtime.", "wasm_", "gosave", "core::", "std::", "alloc::", "rust_", "__rust", "__wasi", "~lib/", "mqrun:", "abort", "exit", "_exit", ABIv1, wasiModule, envModule + "."} {
 		if strings.HasPrefix(name, p) {
 			return true
 		}

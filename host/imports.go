@@ -27,12 +27,16 @@ func importFuncs() []hostFunc {
 		"reason":      reason,
 		"retry_after": retryAfter,
 		"log":         logLine,
+		"kv_get":      kvGet,
+		"kv_revision": kvRevision,
+		"kv_put":      kvPut,
+		"kv_create":   kvCreate,
+		"kv_update":   kvUpdate,
+		"kv_delete":   kvDelete,
 	}
-	var fs []hostFunc
+	fs := make([]hostFunc, 0, len(run))
 	for _, f := range Imports() {
-		if !f.Later {
-			fs = append(fs, hostFunc{Func: f, run: run[f.Name]})
-		}
+		fs = append(fs, hostFunc{Func: f, run: run[f.Name]})
 	}
 	return fs
 }
@@ -90,7 +94,7 @@ func metaInt(c *call, _ api.Memory, s []uint64) {
 	case MetaPending:
 		v = int64(m.Pending)
 	case MetaMillisLeft:
-		v = max(0, (c.limit - time.Since(c.started)).Milliseconds())
+		v = max(0, c.left().Milliseconds())
 	default:
 		v = int64(ErrnoAbsent)
 	}

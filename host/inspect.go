@@ -24,7 +24,20 @@ func (s Settings) Inspect(wasm []byte) (*Facts, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.allowed(f); err != nil {
+		return nil, fmt.Errorf("%s %w", f.Name, err)
+	}
 	return f, s.fits(f)
+}
+
+// allowed refuses a module that imports what the settings do not allow.
+func (s *Settings) allowed(f *Facts) error {
+	for _, i := range f.Imports {
+		if i.Module == ABIv1 && strings.HasPrefix(i.Name, kvPrefix) && len(s.Buckets) == 0 {
+			return fmt.Errorf("imports %q from %q, which is not allowed; name its buckets: plugins.%s.allow.kv", i.Name, i.Module, s.Name)
+		}
+	}
+	return nil
 }
 
 func (s *Settings) inspect(wasm []byte) (*Facts, error) {
@@ -198,9 +211,7 @@ func checkImports(f *Facts) error {
 		var names []string
 		at := slices.IndexFunc(offer, func(o Func) bool { return o.Name == i.Name })
 		for _, o := range offer {
-			if !o.Later {
-				names = append(names, o.Name)
-			}
+			names = append(names, o.Name)
 		}
 		switch {
 		case at < 0:
@@ -212,8 +223,6 @@ func checkImports(f *Facts) error {
 				}
 			}
 			return fmt.Errorf("imports %q from %q, which this mqrun does not offer%s; it offers: %s", i.Name, i.Module, hint, strings.Join(names, ", "))
-		case offer[at].Later:
-			return fmt.Errorf("imports %q from %q, which is not in this version; it offers: %s", i.Name, i.Module, strings.Join(names, ", "))
 		case offer[at].Signature() != i.Signature:
 			return fmt.Errorf("imports %q from %q as %s; expected %s", i.Name, i.Module, i.Signature, offer[at].Signature())
 		}

@@ -7,14 +7,13 @@ import (
 )
 
 func TestInspectSaysWhatToDo(t *testing.T) {
-	const offered = "it offers: input, meta, meta_i64, header, headers, config, emit, emit_header, reason, retry_after, log"
+	const offered = "it offers: input, meta, meta_i64, header, headers, config, emit, emit_header, reason, retry_after, log, kv_get, kv_revision, kv_put, kv_create, kv_update, kv_delete"
 	for name, want := range map[string]string{
 		"bad-signature":     "x.wasm exports mq_handle as (i64) -> i32; expected (i32) -> i32",
 		"bad-nohandle":      `x.wasm exports no mq_handle and no _start; it exports: handle, alloc (did you mean to export "handle" as "mq_handle"?)`,
 		"bad-import":        `x.wasm imports "teleport" from "mqrun_v1", which this mqrun does not offer; ` + offered,
 		"bad-typo":          `x.wasm imports "emitt" from "mqrun_v1", which this mqrun does not offer (did you mean "emit"?); ` + offered,
 		"bad-importsig":     `x.wasm imports "input" from "mqrun_v1" as (i64, i32) -> i32; expected (i32, i32) -> i32`,
-		"bad-kv":            `x.wasm imports "kv_get" from "mqrun_v1", which is not in this version; ` + offered,
 		"bad-version":       `x.wasm imports from "mqrun_v2"; this mqrun offers mqrun_v1`,
 		"bad-neighbour":     `x.wasm imports "secret" from "other"; plugins may import from mqrun_v1, wasi_snapshot_preview1 and env alone`,
 		"bad-memory-import": `x.wasm imports the memory "memory" from "mqrun_v1"; plugins own their memory, tables and globals: define it in the module`,
@@ -81,9 +80,11 @@ func FuzzInspect(f *testing.F) {
 			}
 			return
 		}
-		out, err := prepare(wasm, DefaultLimits())
-		if err == nil && len(out) < len(wasm)-16 {
-			t.Errorf("%d bytes became %d", len(wasm), len(out))
+		for _, trusted := range []bool{false, true} {
+			out, err := prepare(wasm, &Settings{Limits: DefaultLimits(), Trusted: trusted})
+			if err == nil && trusted && len(out) < len(wasm)-16 {
+				t.Errorf("%d bytes became %d", len(wasm), len(out))
+			}
 		}
 	})
 }
@@ -93,7 +94,6 @@ func TestSettingsThatAreNotInThisVersion(t *testing.T) {
 	for want, s := range map[string]Settings{
 		`load plugin "p": p.wasm is set to abi "command", which is not in this version; this mqrun offers mqrun_v1`: {ABI: "command"},
 		`load plugin "p": p.wasm is set to the unknown abi "wat"; this mqrun offers auto and mqrun_v1`:              {ABI: "wat"},
-		`load plugin "p": plugins.p.limits.fuel is not in this version`:                                             {Limits: Limits{Fuel: 1}},
 		`load plugin "p": plugins.p.export is not in this version; export mq_handle`:                                {Export: "handle"},
 		`load plugin "p": plugins.p.isolation is "process"; it is pool or message`:                                  {Isolation: "process"},
 		`load plugin "p": p.wasm exports no function "_start", which is set as start; it exports: mq_handle`:        {Start: "_start"},
@@ -107,7 +107,7 @@ func TestSettingsThatAreNotInThisVersion(t *testing.T) {
 
 func TestTablesAreCapped(t *testing.T) {
 	wasm := guest(t, "probe")
-	out, err := prepare(wasm, Limits{Table: 10})
+	out, err := prepare(wasm, &Settings{Trusted: true, Limits: Limits{Table: 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestTablesAreCapped(t *testing.T) {
 		t.Errorf("no capped table in % x", out[:300])
 	}
 	none := guest(t, "echo")
-	if out, err := prepare(none, DefaultLimits()); err != nil || !bytes.Equal(out, none) {
+	if out, err := prepare(none, &Settings{Trusted: true, Limits: DefaultLimits()}); err != nil || !bytes.Equal(out, none) {
 		t.Errorf("a module without tables was changed: %v", err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/mqrun/mqrun/host/meter"
 )
 
 // instance is one live copy of a module. One goroutine at a time owns it.
@@ -24,12 +26,21 @@ type instance struct {
 
 	calls   int
 	started uint32 // bytes of memory after starting
+	out     int    // place among the pool's instances that are out
 	dead    bool
 }
 
-// instantiate makes an instance and starts it, all within limits.init.
-func (p *Plugin) instantiate(ctx context.Context) (*instance, error) {
-	in := &instance{plugin: p, arena: &arena{}, call: &call{plugin: p, done: make(chan struct{})}}
+// instantiate makes an instance and starts it, all within limits.init and a turn
+// of the pipeline's.
+func (p *Plugin) instantiate(ctx context.Context, pipeline string) (*instance, error) {
+	in := &instance{plugin: p, arena: &arena{budget: &p.runtime.budget}, call: &call{plugin: p, done: make(chan struct{})}}
+	if need := int64(p.facts.MemoryMin) * pageSize; !in.arena.hold(need) {
+		return nil, p.noRoom(need)
+	}
+	if err := in.call.enter(ctx, pipeline); err != nil {
+		in.close()
+		return nil, err
+	}
 	var scratch Result
 	in.call.begin(ctx, nil, &scratch, p.settings.Limits.Init)
 	err := in.start()
@@ -43,6 +54,11 @@ func (p *Plugin) instantiate(ctx context.Context) (*instance, error) {
 	}
 	in.started = in.memory.Size()
 	return in, nil
+}
+
+// noRoom is the failure of an instance for which host.memory has no room.
+func (p *Plugin) noRoom(need int64) error {
+	return &CallError{Reason: ReasonMemory, noRoom: true, Text: fmt.Sprintf("%s: needs %s of memory, and %s", p.settings.Name, bytesText(need), p.runtime.budget.text())}
 }
 
 func (in *instance) start() (err error) {
@@ -59,16 +75,21 @@ func (in *instance) start() (err error) {
 	}
 	in.memory = in.module.Memory()
 	in.handler = in.module.ExportedFunction(ExportHandle)
+	if p.settings.Limits.Fuel > 0 && !p.settings.Trusted {
+		c.meter.budget = in.module.ExportedGlobal(meter.ExportBudget).(api.MutableGlobal)
+	}
 	begin := ExportInitialize
 	if p.settings.Start != "" {
 		begin = p.settings.Start
 	}
 	if f := in.module.ExportedFunction(begin); f != nil {
+		c.meter.stack = stackOf(f)
 		if err := f.CallWithStack(c, nil); err != nil && !(begin == p.settings.Start && exitedZero(err)) {
 			return err
 		}
 	}
 	if f := in.module.ExportedFunction(ExportInit); f != nil {
+		c.meter.stack = stackOf(f)
 		if err := f.CallWithStack(c, in.stack[:]); err != nil {
 			return err
 		}
@@ -80,6 +101,7 @@ func (in *instance) start() (err error) {
 			return &fault{reason: ReasonABI, text: text}
 		}
 	}
+	c.meter.stack = stackOf(in.handler)
 	return nil
 }
 
@@ -92,7 +114,11 @@ func exitedZero(err error) bool {
 // handle calls the guest once. After any error the instance is dead.
 func (in *instance) handle(ctx context.Context, m *Message, res *Result) (err error) {
 	c := in.call
+	if err := c.enter(ctx, m.Pipeline); err != nil {
+		return err
+	}
 	c.begin(ctx, m, res, in.plugin.settings.Limits.Timeout)
+	c.meter.refuel(in.plugin.settings.Limits.Fuel)
 	defer func() {
 		if r := recover(); r != nil {
 			err = in.failure(ctx, m, &fault{reason: ReasonABI, text: fmt.Sprintf("mqrun itself failed: %v; please report it", r), stack: string(debug.Stack())})
@@ -145,7 +171,7 @@ func (in *instance) failure(ctx context.Context, m *Message, err error) error {
 		e.Guest = c.log.panicText()
 	}
 	e.Text = prefix(in.plugin.settings.Name, m) + join(m, f.reason) + f.text
-	if f.reason == ReasonTimeout && place(trace) != "" {
+	if f.where && place(trace) != "" {
 		e.Text += fmt.Sprintf(" (in %s)", place(trace))
 	}
 	if f.reason == ReasonTimeout && m == nil {
@@ -178,7 +204,10 @@ func (in *instance) trapped(text, trace string) *fault {
 		}
 	}
 	f := &fault{reason: ReasonTrap, text: "trapped: " + text + inside(where)}
-	if in.full() || outOfMemory(stderr) {
+	if in.arena.refused {
+		f.reason = ReasonMemory
+		f.text = fmt.Sprintf("ran out of memory: %s: %s%s", in.plugin.runtime.budget.text(), text, inside(where))
+	} else if in.full() || outOfMemory(stderr) {
 		f.reason = ReasonMemory
 		f.text = fmt.Sprintf("ran out of memory (limit %s): %s%s", bytesText(in.plugin.settings.Limits.Memory), text, inside(where))
 	}
@@ -195,8 +224,8 @@ func (in *instance) full() bool {
 func (in *instance) spent() bool {
 	size := in.memory.Size()
 	l := in.plugin.settings.Limits.Memory
-	return in.dead || in.calls >= in.plugin.settings.Recycle ||
-		int64(size) > l-l/4 && size > in.started
+	return in.dead || in.call.state.Load() != running || in.calls >= in.plugin.settings.Recycle ||
+		int64(size) > l-l/4 && size > in.started || in.call.meter.stack.IsValid() && in.call.meter.stack.Len() > keepStack
 }
 
 func (in *instance) close() {

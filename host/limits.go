@@ -6,12 +6,12 @@ import (
 )
 
 // Limits of one plugin. A field that is not above zero takes its default from
-// DefaultLimits, so nothing is without a limit.
+// DefaultLimits, so nothing but fuel is without a limit.
 type Limits struct {
 	Memory      int64         // bytes of linear memory, in whole pages of 64 KiB
 	Timeout     time.Duration // of one call
 	Init        time.Duration // of the start function, _initialize and mq_init together
-	Fuel        int64         // not in this version
+	Fuel        int64         // instructions of one call, counted in steps of some 16,000; 0 = no limit
 	Outputs     int           // emits of one call
 	OutputBytes int64         // data, headers and subjects of one call's outputs
 	LogLines    int           // of one call
@@ -19,7 +19,6 @@ type Limits struct {
 	ReasonBytes int
 	Table       int   // elements of any one table
 	Module      int64 // bytes of the file
-	Meter       bool  // false = wazero's own switch
 }
 
 // DefaultLimits are the ones of a plugin that sets none.
@@ -35,7 +34,6 @@ func DefaultLimits() Limits {
 		ReasonBytes: 1 << 10,
 		Table:       65536,
 		Module:      32 << 20,
-		Meter:       true,
 	}
 }
 

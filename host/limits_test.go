@@ -9,11 +9,11 @@ import (
 )
 
 func TestDefaultLimits(t *testing.T) {
-	want := Limits{64 << 20, 5 * time.Second, 5 * time.Second, 0, 900, 8 << 20, 64, 64 << 10, 1 << 10, 65536, 32 << 20, true}
+	want := Limits{64 << 20, 5 * time.Second, 5 * time.Second, 0, 900, 8 << 20, 64, 64 << 10, 1 << 10, 65536, 32 << 20}
 	if got := DefaultLimits(); got != want {
 		t.Errorf("%+v", got)
 	}
-	if got := (Limits{Meter: true}).orDefault(); got != want {
+	if got := (Limits{}).orDefault(); got != want {
 		t.Errorf("of nothing: %+v", got)
 	}
 }
@@ -81,7 +81,7 @@ func TestTrapWithFullMemoryIsMemory(t *testing.T) {
 
 func TestInitLimit(t *testing.T) {
 	for mode, want := range map[string]string{
-		"spin": `load plugin "init": init: timed out after 200ms while starting (plugins.init.limits.init)`,
+		"spin": `load plugin "init": init: timed out after 200ms (in $5) while starting (plugins.init.limits.init)`,
 		"fail": `load plugin "init": init: mq_init returned 7: no database`,
 		"trap": `load plugin "init": init: trapped: unreachable`,
 		"emit": `load plugin "init": init: mq_init returned -3`,

@@ -4,7 +4,12 @@ import "github.com/tetratelabs/wazero/experimental"
 
 // arena makes the linear memories of one instance and can free them when wazero
 // does not: a failed instantiation never does.
-type arena struct{ memories []experimental.LinearMemory }
+type arena struct {
+	budget   *budget
+	held     int64 // of the budget, in bytes
+	refused  bool  // the budget had no more
+	memories []experimental.LinearMemory
+}
 
 func (a *arena) Allocate(_, limit uint64) experimental.LinearMemory {
 	m := mapMemory(limit)
@@ -12,7 +17,21 @@ func (a *arena) Allocate(_, limit uint64) experimental.LinearMemory {
 		m = &heapMemory{}
 	}
 	a.memories = append(a.memories, m)
-	return m
+	return &counted{LinearMemory: m, arena: a}
+}
+
+// hold takes from the budget until size bytes are held.
+func (a *arena) hold(size int64) bool {
+	more := size - a.held
+	if more <= 0 {
+		return true
+	}
+	if !a.budget.take(more) {
+		a.refused = true
+		return false
+	}
+	a.held = size
+	return true
 }
 
 func (a *arena) free() {
@@ -20,6 +39,27 @@ func (a *arena) free() {
 		m.Free()
 	}
 	a.memories = nil
+	a.budget.give(a.held)
+	a.held = 0
+}
+
+// counted is a memory that asks the budget before it grows.
+type counted struct {
+	experimental.LinearMemory
+	arena *arena
+}
+
+func (c *counted) Reallocate(size uint64) []byte {
+	had := c.arena.held
+	if !c.arena.hold(int64(size)) {
+		return nil
+	}
+	b := c.LinearMemory.Reallocate(size)
+	if b == nil {
+		c.arena.budget.give(c.arena.held - had)
+		c.arena.held = had
+	}
+	return b
 }
 
 // heapMemory is the fallback: a slice on Go's heap.

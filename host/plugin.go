@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,9 +15,10 @@ import (
 type Plugin struct {
 	runtime  *Runtime
 	engine   *engine
-	digest   string
+	facts    *Facts
 	settings Settings
-	config   []byte // what config("") gives
+	config   []byte   // what config("") gives
+	environ  []string // what the guest sees as its environment
 	pool     *pool
 
 	born time.Time // start of the monotonic clock
@@ -25,14 +28,17 @@ type Plugin struct {
 	err     error         // of closing the engine; read after drained
 }
 
-func newPlugin(r *Runtime, e *engine, digest string, s Settings) *Plugin {
-	p := &Plugin{runtime: r, engine: e, digest: digest, settings: s, config: s.ConfigJSON, born: time.Now(), drained: make(chan struct{})}
+func newPlugin(r *Runtime, e *engine, f *Facts, s Settings) *Plugin {
+	p := &Plugin{runtime: r, engine: e, facts: f, settings: s, config: s.ConfigJSON, born: time.Now(), drained: make(chan struct{})}
 	if p.config == nil {
 		m := s.Config
 		if m == nil {
 			m = map[string]string{}
 		}
 		p.config, _ = json.Marshal(m) // a map of strings always marshals
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		p.environ = append(p.environ, name+"="+s.Env[name])
 	}
 	p.pool = newPool(p.instantiate, s.Workers, s.Isolation != "message", p.drain)
 	return p
@@ -42,7 +48,10 @@ func newPlugin(r *Runtime, e *engine, digest string, s Settings) *Plugin {
 func (p *Plugin) Name() string { return p.settings.Name }
 
 // Digest is the sha256 of the original file, in hex.
-func (p *Plugin) Digest() string { return p.digest }
+func (p *Plugin) Digest() string { return p.facts.SHA256 }
+
+// Trusted: it runs on wazero's own switch, which a hostile guest gets around.
+func (p *Plugin) Trusted() bool { return p.settings.Trusted }
 
 // SetWorkers changes how many instances may be alive at once. Running calls are
 // left alone; waiting ones start as soon as there is room. n < 1 counts as 1.
@@ -53,7 +62,7 @@ func (p *Plugin) SetWorkers(n int) { p.pool.setMax(max(n, 1)) }
 // was none (the instance is gone), ctx.Err() when ctx ended first, or ErrClosed.
 func (p *Plugin) Handle(ctx context.Context, m *Message, res *Result) error {
 	res.Reset()
-	in, err := p.pool.get(ctx)
+	in, err := p.pool.get(ctx, m.Pipeline)
 	if err != nil {
 		var ce *CallError
 		if errors.As(err, &ce) {

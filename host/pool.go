@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 )
@@ -10,39 +11,59 @@ import (
 // the others may be let go. At most max are alive; those who come too late wait
 // in line.
 type pool struct {
-	start   func(context.Context) (*instance, error)
+	start   func(ctx context.Context, pipeline string) (*instance, error)
 	reuse   bool
 	drained func() // once, after close, when nothing is alive
 
 	mu      sync.Mutex
 	idle    []*instance
-	out     map[*instance]struct{}
+	out     []*instance
 	alive   int // idle, out and being started
 	max     int
 	waiting []chan *instance // a nil instance is a permit to start one
 	closed  bool
 }
 
-func newPool(start func(context.Context) (*instance, error), size int, reuse bool, drained func()) *pool {
-	return &pool{start: start, max: size, reuse: reuse, drained: drained, out: map[*instance]struct{}{}}
+func newPool(start func(context.Context, string) (*instance, error), size int, reuse bool, drained func()) *pool {
+	return &pool{start: start, max: size, reuse: reuse, drained: drained}
 }
 
-// get returns an instance, or a new one when there is room for it.
-func (p *pool) get(ctx context.Context) (*instance, error) {
+// take notes that in is out; p.mu is held.
+func (p *pool) take(in *instance) {
+	in.out = len(p.out)
+	p.out = append(p.out, in)
+}
+
+// untake is the opposite; p.mu is held.
+func (p *pool) untake(in *instance) {
+	last := len(p.out) - 1
+	p.out[in.out] = p.out[last]
+	p.out[in.out].out = in.out
+	p.out[last] = nil
+	p.out = p.out[:last]
+}
+
+// get returns an instance, or a new one when there is room for it. A new one
+// starts on behalf of a pipeline.
+func (p *pool) get(ctx context.Context, pipeline string) (*instance, error) {
 	in, err := p.permit(ctx)
-	if err != nil || in != nil {
-		return in, err
-	}
-	if in, err = p.start(ctx); err != nil {
+	for err == nil && in == nil {
+		in, err = p.start(ctx, pipeline)
 		p.mu.Lock()
-		p.gone()
+		var ce *CallError
+		switch {
+		case err == nil:
+			p.take(in)
+		case errors.As(err, &ce) && ce.noRoom && p.alive > 1 && !p.closed: // another one will do
+			p.alive--
+			in, err = p.await(ctx, p.queue())
+			continue
+		default:
+			p.gone()
+		}
 		p.mu.Unlock()
-		return nil, err
 	}
-	p.mu.Lock()
-	p.out[in] = struct{}{}
-	p.mu.Unlock()
-	return in, nil
+	return in, err
 }
 
 // permit returns an idle instance, or nil when the caller is to start one.
@@ -59,7 +80,7 @@ func (p *pool) permit(ctx context.Context) (*instance, error) {
 		in := p.idle[n-1]
 		p.idle[n-1] = nil
 		p.idle = p.idle[:n-1]
-		p.out[in] = struct{}{}
+		p.take(in)
 		p.mu.Unlock()
 		return in, nil
 	case p.alive < p.max:
@@ -67,8 +88,18 @@ func (p *pool) permit(ctx context.Context) (*instance, error) {
 		p.mu.Unlock()
 		return nil, nil
 	}
+	return p.await(ctx, p.queue())
+}
+
+// queue gets in line; p.mu is held.
+func (p *pool) queue() chan *instance {
 	turn := make(chan *instance, 1)
 	p.waiting = append(p.waiting, turn)
+	return turn
+}
+
+// await unlocks p.mu and waits for a turn.
+func (p *pool) await(ctx context.Context, turn chan *instance) (*instance, error) {
 	p.mu.Unlock()
 	select {
 	case in, ok := <-turn:
@@ -97,7 +128,7 @@ func (p *pool) put(in *instance) {
 	if in.spent() || !p.reuse {
 		in.close()
 		p.mu.Lock()
-		delete(p.out, in)
+		p.untake(in)
 		p.gone()
 		p.mu.Unlock()
 		return
@@ -112,7 +143,7 @@ func (p *pool) give(in *instance) {
 	case in == nil:
 		p.gone()
 	case p.closed || p.alive > p.max:
-		delete(p.out, in)
+		p.untake(in)
 		p.mu.Unlock()
 		in.close()
 		p.mu.Lock()
@@ -120,7 +151,7 @@ func (p *pool) give(in *instance) {
 	case len(p.waiting) > 0:
 		p.next() <- in
 	default:
-		delete(p.out, in)
+		p.untake(in)
 		p.idle = append(p.idle, in)
 	}
 	p.mu.Unlock()
@@ -151,7 +182,7 @@ func (p *pool) next() chan *instance {
 
 // fill starts one instance and keeps it.
 func (p *pool) fill(ctx context.Context) error {
-	in, err := p.get(ctx)
+	in, err := p.get(ctx, "")
 	if err == nil {
 		p.put(in)
 	}
@@ -180,6 +211,27 @@ func (p *pool) drop(ins []*instance) {
 	}
 }
 
+// idling is how many instances wait for work.
+func (p *pool) idling() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.idle)
+}
+
+// shed drops the coldest idle instance, if there is one.
+func (p *pool) shed() bool {
+	p.mu.Lock()
+	if len(p.idle) == 0 {
+		p.mu.Unlock()
+		return false
+	}
+	in := p.idle[0]
+	p.idle = slices.Delete(p.idle, 0, 1)
+	p.mu.Unlock()
+	p.drop([]*instance{in})
+	return true
+}
+
 // close refuses further gets and drops what is idle.
 func (p *pool) close() {
 	p.mu.Lock()
@@ -199,7 +251,7 @@ func (p *pool) close() {
 // kill stops the calls that still run.
 func (p *pool) kill() {
 	p.mu.Lock()
-	for in := range p.out {
+	for _, in := range p.out {
 		in.call.kill()
 	}
 	p.mu.Unlock()

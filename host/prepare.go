@@ -2,14 +2,30 @@ package host
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+
+	"github.com/mqrun/mqrun/host/meter"
 )
 
-// prepare turns the bytes of a plugin's file into the bytes that are compiled.
-// This is the one place where modules are rewritten: metering goes in here, and
-// with it wazero's own switch (see engine.go) goes off unless l.Meter is false.
-func prepare(wasm []byte, l Limits) ([]byte, error) {
-	return capTables(wasm, uint32(min(l.Table, maxTable)))
+// prepare turns the bytes of a plugin's file into the bytes that are compiled:
+// metered, or, for a trusted plugin, with its tables bounded. What cannot be
+// metered does not load: falling back to wazero's switch would let an odd
+// opcode choose the weak way. The error follows the name of a file.
+func prepare(wasm []byte, s *Settings) ([]byte, error) {
+	table := uint32(min(s.Limits.Table, maxTable))
+	if s.Trusted {
+		return capTables(wasm, table)
+	}
+	out, _, err := meter.Rewrite(wasm, meter.Options{TableMax: table, Merge: true})
+	var me *meter.Error
+	switch {
+	case err == nil:
+		return out, nil
+	case errors.As(err, &me) && me.Malformed:
+		return nil, fmt.Errorf("is no valid module: it %w", me)
+	}
+	return nil, fmt.Errorf("cannot be metered: it %w; if you trust it, plugins.%s.limits.meter: off runs it without the meter", err, s.Name)
 }
 
 // capTables lowers every declared table maximum to limit. wazero bounds

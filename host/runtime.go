@@ -1,10 +1,13 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 )
 
@@ -16,6 +19,14 @@ type Options struct {
 	CacheDir string
 	// Logger gets what guests print and log; nil = nothing is logged.
 	Logger *slog.Logger
+	// Running is how many guests may run at once, over all plugins; 0 =
+	// GOMAXPROCS. Who comes too late waits; the pipeline that ran least goes
+	// first. Time in line is not the call's.
+	Running int
+	// Memory bounds the linear memory of all guests together, in bytes; 0 = no
+	// limit. At the limit idle instances go, then memory.grow gives -1 and a
+	// new instance fails.
+	Memory int64
 }
 
 // Settings of one plugin: a module plus a name and what it may do.
@@ -29,10 +40,16 @@ type Settings struct {
 	Start      string // an export () -> () to call in place of _initialize, once per instance
 	Args       []string
 	Publish    []string // subjects or filters that emit may name; subject.Reserved ones never
-	Limits     Limits   // a zero field takes its default
-	Isolation  string   // "" or pool; message = a fresh instance for every message
-	Recycle    int      // messages before an instance is replaced; 0 = 100,000
-	Workers    int      // most instances alive at once; 0 = GOMAXPROCS
+	Buckets    []string // that the kv functions may name; a module that imports them needs one
+	KV         KV       // where the buckets are
+	Env        map[string]string
+	Limits     Limits // a zero field takes its default
+	// Trusted: not metered. wazero's own switch stops the guest, at the heads
+	// of loops alone: a hostile guest can hold up the whole process.
+	Trusted   bool
+	Isolation string // "" or pool; message = a fresh instance for every message
+	Recycle   int    // messages before an instance is replaced; 0 = 100,000
+	Workers   int    // most instances alive at once; 0 = GOMAXPROCS
 }
 
 // Runtime loads plugins. Safe for concurrent use.
@@ -40,6 +57,8 @@ type Runtime struct {
 	cache   *diskCache
 	logger  *slog.Logger
 	compile chan struct{} // one at a time: the compiler takes a core and hundreds of MiB
+	gate    *gate
+	budget  budget
 
 	mu      sync.Mutex
 	closed  bool
@@ -56,7 +75,27 @@ func New(_ context.Context, o Options) (*Runtime, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Runtime{cache: cache, logger: logger, compile: make(chan struct{}, 1), plugins: map[*Plugin]struct{}{}}, nil
+	n := o.Running
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	r := &Runtime{cache: cache, logger: logger, compile: make(chan struct{}, 1), gate: newGate(n), plugins: map[*Plugin]struct{}{}}
+	r.budget.limit, r.budget.reclaim = o.Memory, r.reclaim
+	return r, nil
+}
+
+// reclaim closes idle instances until the budget has room for n bytes, those of
+// the plugin with the most idle ones first.
+func (r *Runtime) reclaim(n int64) {
+	r.mu.Lock()
+	ps := slices.Collect(maps.Keys(r.plugins))
+	r.mu.Unlock()
+	for len(ps) > 0 && r.budget.full(n) {
+		fullest := slices.MaxFunc(ps, func(a, b *Plugin) int { return cmp.Compare(a.pool.idling(), b.pool.idling()) })
+		if !fullest.pool.shed() {
+			return
+		}
+	}
 }
 
 // Close closes every plugin that is still open, as Plugin.Close does.
@@ -91,8 +130,6 @@ func (r *Runtime) Load(ctx context.Context, wasm []byte, s Settings) (*Plugin, e
 
 func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, error) {
 	switch {
-	case s.Limits.Fuel != 0:
-		return nil, fmt.Errorf("plugins.%s.limits.fuel is not in this version", s.Name)
 	case s.Export != "" && s.Export != ExportHandle:
 		return nil, fmt.Errorf("plugins.%s.export is not in this version; export %s", s.Name, ExportHandle)
 	case s.Isolation != "" && s.Isolation != "pool" && s.Isolation != "message":
@@ -106,7 +143,7 @@ func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, 
 	if err != nil {
 		return nil, err
 	}
-	prepared, err := prepare(wasm, s.Limits)
+	prepared, err := prepare(wasm, s)
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", s.File, err)
 	}
@@ -115,7 +152,7 @@ func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	engine, cacheErr, err := newEngine(ctx, r.cache, prepared, s.Limits)
+	engine, cacheErr, err := newEngine(ctx, r.cache, prepared, s)
 	<-r.compile
 	if err != nil {
 		return nil, fmt.Errorf("compile %s: %w", s.File, err)
@@ -123,7 +160,7 @@ func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, 
 	if cacheErr != nil {
 		r.logger.Warn("compile cache is not used", "plugin", s.Name, "dir", r.cache.dir, "error", cacheErr)
 	}
-	p := newPlugin(r, engine, facts.SHA256, *s)
+	p := newPlugin(r, engine, facts, *s)
 	if err := p.pool.fill(ctx); err != nil {
 		_ = p.Close(ctx)
 		return nil, err

@@ -34,8 +34,8 @@ func wasiFuncs() []hostFunc {
 	return []hostFunc{
 		w("args_get", "argv buf", argsGet),
 		w("args_sizes_get", "argc len", argsSizes),
-		w("environ_get", "environ buf", func(*call, api.Memory, []uint64) uint64 { return wasiOK }),
-		w("environ_sizes_get", "count len", func(_ *call, mem api.Memory, s []uint64) uint64 { return putPair(mem, s, 0, 0) }),
+		w("environ_get", "environ buf", func(c *call, mem api.Memory, s []uint64) uint64 { return putStrings(mem, s, c.plugin.environ) }),
+		w("environ_sizes_get", "count len", func(c *call, mem api.Memory, s []uint64) uint64 { return putSizes(mem, s, c.plugin.environ) }),
 		w("clock_res_get", "id result", clockRes),
 		w("clock_time_get", "id precision:i64 result", clockTime),
 		w("fd_advise", "fd offset:i64 len:i64 advice", stdio(wasiPipe)),
@@ -104,21 +104,27 @@ func (c *call) argv() []string {
 	return append([]string{c.plugin.settings.Name}, c.plugin.settings.Args...)
 }
 
-func argsSizes(c *call, mem api.Memory, s []uint64) uint64 {
+func argsSizes(c *call, mem api.Memory, s []uint64) uint64 { return putSizes(mem, s, c.argv()) }
+
+func argsGet(c *call, mem api.Memory, s []uint64) uint64 { return putStrings(mem, s, c.argv()) }
+
+// putSizes writes how many strings there are, and their bytes with a zero each.
+func putSizes(mem api.Memory, s []uint64, list []string) uint64 {
 	n := 0
-	for _, a := range c.argv() {
+	for _, a := range list {
 		n += len(a) + 1
 	}
-	return putPair(mem, s, uint32(len(c.argv())), uint32(n))
+	return putPair(mem, s, uint32(len(list)), uint32(n))
 }
 
-func argsGet(c *call, mem api.Memory, s []uint64) uint64 {
-	argv, buf := uint32(s[0]), uint32(s[1])
-	for _, a := range c.argv() {
-		if !mem.WriteUint32Le(argv, buf) || !mem.WriteString(buf, a) || !mem.WriteByte(buf+uint32(len(a)), 0) {
+// putStrings writes the strings to s[1], and where each begins to s[0].
+func putStrings(mem api.Memory, s []uint64, list []string) uint64 {
+	at, buf := uint32(s[0]), uint32(s[1])
+	for _, a := range list {
+		if !mem.WriteUint32Le(at, buf) || !mem.WriteString(buf, a) || !mem.WriteByte(buf+uint32(len(a)), 0) {
 			return wasiFault
 		}
-		argv, buf = argv+4, buf+uint32(len(a))+1
+		at, buf = at+4, buf+uint32(len(a))+1
 	}
 	return wasiOK
 }
@@ -212,7 +218,7 @@ func fdWrite(c *call, mem api.Memory, s []uint64) uint64 {
 		}
 		for len(b) > 0 && written < math.MaxInt32 {
 			piece := b[:min(len(b), Piece)]
-			c.check()
+			c.look()
 			c.log.write(c, int(fd-1), piece)
 			b = b[len(piece):]
 			written += uint64(len(piece))
@@ -230,7 +236,7 @@ func randomGet(c *call, mem api.Memory, s []uint64) uint64 {
 		return wasiFault
 	}
 	for len(b) > 0 {
-		c.check()
+		c.look()
 		n := min(len(b), Piece)
 		_, _ = rand.Read(b[:n]) // never fails
 		b = b[n:]

@@ -1,0 +1,117 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"runtime"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/mqrun/mqrun/host/meter"
+)
+
+const (
+	// interval is how many instructions a guest may run between two ticks: some
+	// 50 us of common code, and at most a few ms of the slowest.
+	interval = 100_000
+	// leastCharge is what a tick counts at least: the calls that led to it may
+	// each have been too short to see.
+	leastCharge = 30 * time.Microsecond
+	// maxStack bounds the stack that wazero gives a guest, in bytes. It doubles
+	// it as needed, to 80 MiB, and has old and new at once.
+	maxStack = 16 << 20
+	// keepStack is the most that an idle instance may hold on to.
+	keepStack = 1 << 20
+)
+
+// metering is what a metered instance keeps between ticks.
+type metering struct {
+	budget  api.MutableGlobal // instructions until the next tick; only for fuel
+	stack   reflect.Value     // of the function that runs
+	last    int64             // ns on the gate's clock: last tick, or when the call began
+	fuel    int64             // left; 0 = no limit
+	granted int32             // of it, by the last tick
+}
+
+// refuel begins a call with all of its fuel.
+func (m *metering) refuel(fuel int64) {
+	if fuel <= 0 {
+		return
+	}
+	m.fuel = fuel
+	m.granted = int32(min(fuel, interval))
+	m.budget.Set(uint64(uint32(m.granted)))
+}
+
+// burn takes what was used since the last tick, and says how much may be used
+// next. A tick may not give less than meter.MaxRefill, so that much is the grain of fuel.
+func (m *metering) burn() (next int32, left bool) {
+	if m.fuel <= 0 {
+		return interval, true
+	}
+	m.fuel -= int64(m.granted) - int64(int32(uint32(m.budget.Get())))
+	if m.fuel <= 0 {
+		return 0, false
+	}
+	m.granted = int32(min(max(m.fuel, meter.MaxRefill), interval))
+	return m.granted, true
+}
+
+// tick is what a metered guest calls when its budget is used up. It is where the
+// guest can be stopped, and where everything else in the process gets its turn.
+func (c *call) tick() int32 {
+	g := c.gate()
+	now := g.now()
+	if c.limit <= time.Duration(now-c.started) {
+		c.stop(timedOut)
+	}
+	if why := c.state.Load(); why != running {
+		panic(c.stopped(why))
+	}
+	next, left := c.meter.burn()
+	switch {
+	case !left:
+		panic(&fault{reason: ReasonFuel, where: true, text: fmt.Sprintf("ran out of fuel after %d instructions (plugins.%s.limits.fuel)", c.plugin.settings.Limits.Fuel, c.plugin.settings.Name)})
+	case c.meter.stack.IsValid() && c.meter.stack.Len() > maxStack:
+		panic(&fault{reason: ReasonTrap, where: true, text: "trapped: stack overflow"})
+	}
+	c.turn.lane.charge(now, max(time.Duration(now-c.meter.last), leastCharge))
+	runtime.Gosched() // the broker, the garbage collector, timers
+	asked := g.now()
+	c.meter.last = asked
+	switch {
+	case !g.contended():
+	case !g.yield(&c.turn, asked, c.done):
+		panic(c.stopped(c.state.Load()))
+	default:
+		c.resume(asked)
+	}
+	return next
+}
+
+// tickFunc is tick as wazero calls it.
+func tickFunc() api.GoModuleFunc {
+	return func(ctx context.Context, _ api.Module, stack []uint64) {
+		c, ok := ctx.(*call)
+		if !ok {
+			c = ctx.Value(callKey{}).(*call)
+		}
+		stack[0] = uint64(uint32(c.tick()))
+	}
+}
+
+// stackOf finds the stack in wazero's own function. It offers no way to see or
+// to bound it, so its field is read by name; a test tells when that is gone.
+func stackOf(f api.Function) reflect.Value {
+	v := reflect.ValueOf(f)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return reflect.Value{}
+	}
+	s := v.Elem().FieldByName("stack")
+	if s.Kind() != reflect.Slice {
+		return reflect.Value{}
+	}
+	return s
+}
