@@ -96,7 +96,7 @@ type Limits struct {
 	Memory      int64         `koanf:"memory"` // bytes of linear memory
 	Timeout     time.Duration `koanf:"timeout"`
 	Init        time.Duration `koanf:"init"`
-	Fuel        int64         `koanf:"fuel"` // 0 = no limit
+	Fuel        int64         `koanf:"fuel"` // instructions; 0 = no limit
 	Outputs     int           `koanf:"outputs"`
 	OutputBytes int64         `koanf:"output_bytes"`
 	LogLines    int           `koanf:"log_lines"`
@@ -104,13 +104,15 @@ type Limits struct {
 	ReasonBytes int           `koanf:"reason_bytes"`
 	Table       int           `koanf:"table"`  // elements
 	Module      int64         `koanf:"module"` // bytes of the module's file
-	Meter       bool          `koanf:"meter"`
+	Meter       bool          `koanf:"meter"`  // false: the plugin is trusted
 }
 
 // Allow is what a plugin may reach beyond its own message.
 type Allow struct {
 	Publish    []string `koanf:"publish"` // subjects or filters
 	PublishSet bool     `koanf:"-"`       // false: only the pipeline's to
+	KV         []string `koanf:"kv"`      // JetStream KV buckets
+	Env        []string `koanf:"env"`     // variables of mqrun's own environment
 }
 
 // Pipeline moves messages from subjects through steps to a subject.

@@ -244,6 +244,27 @@ func filter(s string) (any, error) {
 	return s, nil
 }
 
+// bucket is the name of a KV bucket. mqrun's own are no guest's.
+func bucket(s string) (any, error) {
+	if strings.HasPrefix(s, "MQRUN") {
+		return nil, bad("", "the bucket %s is mqrun's own", quote(s))
+	}
+	if err := checkName(s, maxName, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", "letters, digits, _ and -"); err != nil {
+		return nil, bad("", "%s", err)
+	}
+	return s, nil
+}
+
+var envNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// envName is the name of an environment variable.
+func envName(s string) (any, error) {
+	if len(s) > maxStreamName || !envNames.MatchString(s) {
+		return nil, bad("", "%s is not the name of an environment variable", quote(s))
+	}
+	return s, nil
+}
+
 func deadLetter(s string) (any, error) {
 	if s == DeadLetterNone {
 		return s, nil

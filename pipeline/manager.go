@@ -50,6 +50,7 @@ type Manager struct {
 	o      Options
 	broker *broker
 	load   loader
+	kv     store
 	stop   context.CancelFunc
 	keeper sync.WaitGroup
 
@@ -99,7 +100,8 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	m := &Manager{o: o, load: sandboxed(o.Host), cfg: &config.Config{}, pipelines: map[string]engine{}}
+	m := &Manager{o: o, kv: store{js: o.MQ.JetStream()}, cfg: &config.Config{}, pipelines: map[string]engine{}}
+	m.load = sandboxed(o.Host, &m.kv)
 	b := &broker{js: o.MQ.JetStream(), limit: m.limit}
 	var err error
 	if b.in, err = o.MQ.Connect("mqrun deliveries", nats.ReconnectHandler(func(*nats.Conn) { m.reconnected() })); err != nil {
@@ -223,6 +225,9 @@ func (m *Manager) Apply(ctx context.Context, cfg *config.Config) (Plan, error) {
 	}
 	old, generation := m.cfg, m.generation+1
 	if ps := startProblems(old, cfg); ps != nil {
+		return Plan{}, ps
+	}
+	if ps := m.kv.ensure(ctx, cfg, m.o.MaxBytes); ps != nil { // before anything starts: a plugin may ask at once
 		return Plan{}, ps
 	}
 	plugins, problems := loadPlugins(ctx, m.load, cfg, m.plugins)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 
@@ -67,14 +68,15 @@ func workers(cfg *config.Config, plugin string) int {
 	return max(n, 1)
 }
 
-// sandboxed compiles, links and starts plugins in rt.
-func sandboxed(rt *host.Runtime) loader {
+// sandboxed compiles, links and starts plugins in rt. They keep what they store
+// in kv; nil = nothing answers.
+func sandboxed(rt *host.Runtime, kv host.KV) loader {
 	return func(ctx context.Context, c *config.Plugin, workers int, have *plugin) (*plugin, error) {
-		return loadSandboxed(ctx, rt, c, workers, have)
+		return loadSandboxed(ctx, rt, kv, c, workers, have)
 	}
 }
 
-func loadSandboxed(ctx context.Context, rt *host.Runtime, c *config.Plugin, workers int, have *plugin) (*plugin, error) {
+func loadSandboxed(ctx context.Context, rt *host.Runtime, kv host.KV, c *config.Plugin, workers int, have *plugin) (*plugin, error) {
 	wasm, err := c.ReadModule()
 	if err != nil {
 		return nil, err
@@ -87,13 +89,32 @@ func loadSandboxed(ctx context.Context, rt *host.Runtime, c *config.Plugin, work
 	}
 	p, err := rt.Load(ctx, wasm, host.Settings{
 		Name: c.Name, File: c.Module, Config: c.Config, ConfigJSON: c.ConfigJSON,
-		ABI: c.ABI, Export: c.Export, Start: c.Start, Args: c.Args, Publish: c.Allow.Publish,
-		Limits: host.Limits(c.Limits), Isolation: c.Isolation, Recycle: c.Recycle, Workers: workers,
+		ABI: c.ABI, Export: c.Export, Start: c.Start, Args: c.Args,
+		Publish: c.Allow.Publish, Buckets: c.Allow.KV, KV: kv, Env: environment(c.Allow.Env),
+		Limits: hostLimits(c.Limits), Trusted: !c.Limits.Meter, Isolation: c.Isolation, Recycle: c.Recycle, Workers: workers,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &plugin{key: key, digest: digest, run: p, loaded: p}, nil
+}
+
+func hostLimits(l config.Limits) host.Limits {
+	return host.Limits{
+		Memory: l.Memory, Timeout: l.Timeout, Init: l.Init, Fuel: l.Fuel, Outputs: l.Outputs, OutputBytes: l.OutputBytes,
+		LogLines: l.LogLines, LogBytes: l.LogBytes, ReasonBytes: l.ReasonBytes, Table: l.Table, Module: l.Module,
+	}
+}
+
+// environment is what a plugin may see of ours; what is not set is not there.
+func environment(names []string) map[string]string {
+	env := map[string]string{}
+	for _, name := range names {
+		if v, ok := os.LookupEnv(name); ok {
+			env[name] = v
+		}
+	}
+	return env
 }
 
 // closePlugins closes those of a set that the other one does not use.
@@ -119,7 +140,7 @@ func chainFor(c *config.Pipeline, generation uint64, plugins map[string]*plugin,
 // Check is what validate and run share: it loads every plugin and lays out the
 // streams as on an empty server, and reports all problems. Nothing is kept.
 func Check(ctx context.Context, rt *host.Runtime, cfg *config.Config) config.Problems {
-	plugins, problems := loadPlugins(ctx, sandboxed(rt), cfg, nil)
+	plugins, problems := loadPlugins(ctx, sandboxed(rt, nil), cfg, nil)
 	if err := closePlugins(ctx, plugins, nil); err != nil {
 		problems = append(problems, cfg.Problem(err.Error(), "", "plugins"))
 	}

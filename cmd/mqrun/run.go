@@ -76,7 +76,9 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 		return err
 	}
 	defer func() { err = also(err, q.Close()) }()
-	rt, err := host.New(ctx, host.Options{CacheDir: filepath.Join(cfg.Server.StoreDir, "cache"), Logger: log})
+	rt, err := host.New(ctx, host.Options{
+		CacheDir: filepath.Join(cfg.Server.StoreDir, "cache"), Logger: log, Memory: cfg.Host.Memory, Running: cfg.Host.Running,
+	})
 	if err != nil {
 		return err
 	}
