@@ -38,15 +38,6 @@ func consumerOf(ctx context.Context, js jetstream.JetStream, pipeline, reads str
 	return c.CachedInfo(), nil
 }
 
-// Acked is up to which input every message is acked by the first pipeline.
-func Acked(ctx context.Context, js jetstream.JetStream) (uint64, error) {
-	info, err := consumerOf(ctx, js, "parse", Ingest)
-	if err != nil {
-		return 0, err
-	}
-	return info.AckFloor.Stream, nil
-}
-
 // Settled waits until every input is published and every pipeline has acked
 // all that it was given, first to last. The server tells nobody when a consumer
 // runs dry, so it is asked again and again.
