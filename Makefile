@@ -13,7 +13,7 @@ MODULES = find . -name go.mod ! -path '*/testdata/*' -exec dirname {} \; | sort
 # Runs $(1) in every module and fails at the end when one failed.
 each = status=0; for dir in $$($(MODULES)); do echo "== $$dir: $(1)"; (cd "$$dir" && $(1)) || status=1; done; exit $$status
 
-.PHONY: help build plugins demo test race lint clean
+.PHONY: help build plugins demo test race lint clean bench
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -44,3 +44,7 @@ lint: ## golangci-lint in every module, go vet for WebAssembly in the SDK
 
 clean: ## remove what the other targets built
 	rm -rf bin plugins/bin
+
+bench: ## compare with native programs, about 20 minutes; writes docs/benchmarks.md
+	@command -v clang >/dev/null && command -v wasm-ld >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends clang lld)
+	@mkdir -p docs && cd bench/throughput && $(GO) run . -o ../../docs/benchmarks.md

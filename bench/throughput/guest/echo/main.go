@@ -1,0 +1,10 @@
+// Package main is a Go guest that emits its input.
+package main
+
+import mqrun "github.com/mqrun/mqrun/pluginsdk/go"
+
+func init() {
+	mqrun.Handle(func(m *mqrun.Message) error { return m.Emit(m.Data()) })
+}
+
+func main() { mqrun.Main() }
