@@ -50,14 +50,10 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// folder has the guests and pipelines.yaml. Its path is short enough for a socket.
+// folder has the guests and pipelines.yaml.
 func folder(t *testing.T, pipelines string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mqrun-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := t.TempDir()
 	if err := copyGuests(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -36,8 +36,10 @@ import (
 // a while.
 const limit = 5 * time.Minute
 
-func main() {
-	d := demo{out: os.Stdout, log: os.Stderr}
+func main() { os.Exit(doMain(os.Stdout, os.Stderr)) }
+
+func doMain(stdout, stderr io.Writer) int {
+	d := demo{out: stdout, log: stderr}
 	flag.StringVar(&d.bin, "bin", "bin/mqrun", "the mqrun `FILE` to run")
 	flag.StringVar(&d.config, "config", "pipelines.yaml", "the configuration `FILE`")
 	data := flag.String("data", "plugins/examples/data", "`FOLDER` of the messages")
@@ -46,9 +48,10 @@ func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	if err := d.main(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
+		fmt.Fprintln(stderr, "demo:", err)
+		return 1
 	}
+	return 0
 }
 
 // demo is one run of the pipelines over files of messages.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -162,7 +163,7 @@ func TestCount(t *testing.T) {
 			if len(r.Lost) != tt.lost || len(r.Duplicates) != tt.twice || len(r.Unexpected) != tt.odd || r.String() != tt.result {
 				t.Errorf("got  %s, %q lost, %q twice, %q unexpected\nwant %s", r, r.Lost, r.Duplicates, r.Unexpected, tt.result)
 			}
-			if first := append(r.Lost, r.Duplicates...); tt.mentionsFirst != "" && first[0] != tt.mentionsFirst {
+			if first := slices.Concat(r.Lost, r.Duplicates); tt.mentionsFirst != "" && first[0] != tt.mentionsFirst {
 				t.Errorf("got %q, want %q", first[0], tt.mentionsFirst)
 			}
 			if r.OK() != (tt.lost+tt.twice+tt.odd == 0) {
