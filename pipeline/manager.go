@@ -47,12 +47,13 @@ type engine interface {
 // takes over the next one while messages flow. Its methods may be called
 // concurrently; Apply and Drain take turns.
 type Manager struct {
-	o      Options
-	broker *broker
-	load   loader
-	kv     store
-	stop   context.CancelFunc
-	keeper sync.WaitGroup
+	o       Options
+	broker  *broker
+	load    loader
+	kv      store
+	stop    context.CancelFunc
+	keeper  sync.WaitGroup
+	rescuer *rescuer
 
 	applying sync.Mutex // held by whoever changes the generation
 
@@ -139,10 +140,16 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 		return nil, err
 	}
 	m.broker = b
+	if m.rescuer, err = newRescuer(m, b.out); err != nil {
+		b.in.Close()
+		b.out.Close()
+		return nil, errors.Join(err, b.journal.close())
+	}
 	var life context.Context
 	life, m.stop = context.WithCancel(context.Background())
 	m.keeper.Go(func() { m.keep(life) })
 	m.keeper.Go(func() { m.janitor(life) })
+	m.keeper.Go(func() { m.rescuer.run(life) })
 	return m, nil
 }
 
@@ -280,6 +287,7 @@ func (m *Manager) Apply(ctx context.Context, cfg *config.Config) (Plan, error) {
 	for _, p := range started {
 		p.begin()
 	}
+	m.rescuer.watch(l.inputs)
 	err = m.replace(ctx, plan, was, chainOf, l)
 	m.retire(gone, plugins, chains)
 	return plan, err
@@ -409,6 +417,7 @@ func (m *Manager) Drain(ctx context.Context) error {
 		wg.Go(func() { errs[i] = p.drain(ctx, true) })
 	}
 	wg.Wait()
+	m.rescuer.close()
 	m.stop()
 	m.keeper.Wait()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

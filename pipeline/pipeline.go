@@ -337,7 +337,7 @@ func (p *pipeline) done(s *slot) {
 	s.results = s.results[:0]
 	clear(s.pubs)
 	s.epoch++
-	s.state, s.src, s.msg, s.chain, s.pubs, s.left, s.final, s.done = free, nil, nil, nil, s.pubs[:0], 0, nil, nil
+	s.state, s.src, s.msg, s.chain, s.pubs, s.left, s.final, s.done, s.orphan = free, nil, nil, nil, s.pubs[:0], 0, nil, nil, nil
 	s.stored, s.stuck, s.tries, s.bytes, s.attempt = false, false, 0, 0, 0
 	s.mu.Unlock()
 	if c != nil {

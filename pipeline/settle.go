@@ -264,10 +264,17 @@ func (p *pipeline) confirmed(s *slot, m *nats.Msg) {
 	} else if s.done != nil {
 		s.done()
 	}
+	orphan := s.orphan
+	if bytes.Equal(s.final, ackBody) {
+		orphan = nil
+	}
 	key := p.attempts.key(s.src.identity, s.info.Sequence)
 	s.mu.Unlock()
 	p.attempts.forget(key)
 	p.done(s)
+	if orphan != nil {
+		orphan()
+	}
 }
 
 // pubAckError is why a publish was not stored, or "". A scan is enough: a

@@ -46,6 +46,7 @@ type slot struct {
 	sent    time.Time
 	tries   int
 	done    func() // told when the final word is confirmed
+	orphan  func() // the server gave the message up; told when it is not acked after all
 	stuck   bool   // counted in pipeline.stuck
 	attempt int
 }

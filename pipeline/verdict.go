@@ -16,6 +16,10 @@ const (
 	reasonCode     = "code"
 	reasonPublish  = "publish"
 	reasonCrash    = "crash"
+
+	// Of the server's doing; see rescuer.
+	reasonMaxDeliveries = "max_deliveries"
+	reasonTerminated    = "terminated"
 )
 
 const (
