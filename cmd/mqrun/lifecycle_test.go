@@ -12,12 +12,14 @@ import (
 	"github.com/mqrun/mqrun/mq"
 )
 
+// sleeping has a long ack_wait: what mqrun does not give back does not come
+// again within a test.
 const sleeping = `
 web: { listen: "" }
 plugins:
   sleep: { module: sleep.wasm, limits: { timeout: 1m } }
 pipelines:
-  sleep: { from: ingest.words, steps: [sleep], to: words.out, workers: 4 }
+  sleep: { from: ingest.words, steps: [sleep], to: words.out, workers: 4, ack_wait: 10m }
 `
 
 // inFlight starts a pipeline with 4 of 6 messages in work, each for so many

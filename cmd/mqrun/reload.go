@@ -44,6 +44,9 @@ func newReloader(load func() (*config.Config, error), apply func(context.Context
 // start applies the first configuration.
 func (r *reloader) start(ctx context.Context, cfg *config.Config) error {
 	plan, err := r.apply(ctx, cfg)
+	if ctx.Err() != nil { // plugins that were not loaded for it look like bad ones
+		return context.Cause(ctx)
+	}
 	if _, ok := errors.AsType[config.Problems](err); ok {
 		return invalid(err)
 	}
@@ -106,6 +109,9 @@ func (r *reloader) once(ctx context.Context, by string) (pipeline.Plan, error) {
 	}
 	begin := time.Now()
 	plan, err := r.apply(ctx, cfg)
+	if plan.Generation == 0 && ctx.Err() != nil { // stopped in the middle
+		return plan, pipeline.ErrClosed
+	}
 	if plan.Generation == 0 {
 		return plan, r.refused(by, err)
 	}
