@@ -1,0 +1,59 @@
+package meter_test
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/mqrun/mqrun/host/meter"
+)
+
+// Modules that are large in one way or other are rewritten, or refused, in memory
+// of the order of their size. (In a time of that order, too: any of them would
+// outlast the test's patience if it were squared.)
+func TestSEC05_LargeModules(t *testing.T) {
+	repeat := func(n int, b ...byte) []byte { return bytes.Repeat(b, n) }
+	body := func(parts ...[]byte) []byte {
+		return newBuilder().function("f", nil, nil, []byte{i32, i32, i32, i32}, append(bytes.Join(parts, nil), end)).
+			section(5, []byte{1, 0, 1}).bytes()
+	}
+	functions := newBuilder().section(1, []byte{1, 0x60, 0, 0}).
+		section(3, append([]byte{0xc0, 0x84, 0x3d}, repeat(1_000_000, 0)...)).
+		section(10, append([]byte{0xc0, 0x84, 0x3d}, repeat(1_000_000, 2, 0, end)...)).bytes()
+	targets := append([]byte{0x41, 0, 0x0e, 0xc0, 0x84, 0x3d}, repeat(1_000_001, 0)...)
+	for name, c := range map[string]struct {
+		wasm []byte
+		fits bool
+	}{
+		"a million functions":          {functions, true},
+		"a br_table of a million":      {body(targets), true},
+		"a dispatch of a million":      {body([]byte{3, 0x40, 2, 0x40, 2, 0x40, 0x20, 0, 0x0e, 0xc0, 0x84, 0x3d}, repeat(1_000_001, 1), repeat(3, end)), true},
+		"deep blocks":                  {body(repeat(60_000, 2, 0x40), repeat(60_000, end)), true},
+		"deeper blocks":                {body(repeat(1_000_000, 2, 0x40), repeat(1_000_000, end)), false},
+		"deep loops":                   {body(repeat(60_000, 3, 0x40), repeat(60_000, 0x20, 1, 0x0d, 0, end)), true},
+		"a million loops":              {body(repeat(1_000_000, 3, 0x40, 0x20, 1, 0x20, 2, 0x6a, 0x21, 3, 0x20, 3, 0x0d, 0, end)), true},
+		"deep dispatches":              {body(repeat(20_000, 2, 0x40, 3, 0x40, 2, 0x40, 0x20, 0, 0x0e, 0, 0, end), repeat(40_000, end)), true},
+		"a wide dispatch with jumps":   {body([]byte{3, 0x40}, repeat(60_000, 2, 0x40), []byte{0x20, 0, 0x0e, 2, 0, 1, 2, end}, repeat(59_999, 0x41, 1, 0x21, 0, 0x20, 1, 0x04, 0x40, 0x41, 2, 0x21, 0, 0x0c, 0, end, end), []byte{end}), true},
+		"a million fills":              {body(repeat(1_000_000, 0x41, 0, 0x41, 0, 0x20, 1, 0xfc, 11, 0)), true},
+		"a million nops":               {body(repeat(8_000_000, 1)), true},
+		"a section that counts 2^32-1": {newBuilder().section(3, []byte{0xff, 0xff, 0xff, 0xff, 0xf}).bytes(), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			out, _, err := meter.Rewrite(c.wasm, meter.Options{})
+			runtime.ReadMemStats(&after)
+			var e *meter.Error
+			if (err == nil) != c.fits || err != nil && !errors.As(err, &e) {
+				t.Fatal(err)
+			}
+			if used, most := after.TotalAlloc-before.TotalAlloc, uint64(60*len(c.wasm)+64<<20); used > most {
+				t.Errorf("took %d MiB for a module of %d KiB", used>>20, len(c.wasm)>>10)
+			}
+			if len(out) > 12*len(c.wasm)+4096 {
+				t.Errorf("%d bytes from %d", len(out), len(c.wasm))
+			}
+		})
+	}
+}

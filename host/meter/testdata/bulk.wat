@@ -1,0 +1,30 @@
+;; One bulk instruction each, with what the test gives it.
+(module
+  (memory (export "memory") 64 65)
+  (table $t (export "t") 3000 3000 funcref)
+  (table $u (export "u") 400000 500000 funcref)
+  (elem $e func $a $b $c)
+  (elem (table $t) (i32.const 0) func $a $b $c)
+  (data $d "0123456789abcdef")
+  (type $i (func (result i32)))
+  (func $a (result i32) (i32.const 1))
+  (func $b (result i32) (i32.const 2))
+  (func $c (result i32) (i32.const 3))
+  (func (export "memory.fill") (param i32 i32 i32) (memory.fill (local.get 0) (local.get 1) (local.get 2)))
+  (func (export "memory.copy") (param i32 i32 i32) (memory.copy (local.get 0) (local.get 1) (local.get 2)))
+  (func (export "memory.init") (param i32 i32 i32) (memory.init $d (local.get 0) (local.get 1) (local.get 2)))
+  (func (export "data.drop") (param i32 i32 i32) (data.drop $d))
+  (func (export "table.fill") (param i32 i32 i32) (table.fill $u (local.get 0) (table.get $t (local.get 1)) (local.get 2)))
+  (func (export "table.copy") (param i32 i32 i32) (table.copy $u $u (local.get 0) (local.get 1) (local.get 2)))
+  (func (export "table.between") (param i32 i32 i32) (table.copy $u $t (local.get 0) (local.get 1) (local.get 2)))
+  (func (export "table.init") (param i32 i32 i32) (table.init $u $e (local.get 0) (local.get 1) (local.get 2)))
+  (func (export "elem.drop") (param i32 i32 i32) (elem.drop $e))
+  (func (export "table.grow") (param i32 i32 i32) (drop (table.grow $u (ref.null func) (local.get 0))))
+  ;; A number for what the table holds.
+  (func (export "table.sum") (result i64) (local $i i32) (local $s i64)
+    (loop
+      (local.set $s (i64.rotl (local.get $s) (i64.const 3)))
+      (if (i32.eqz (ref.is_null (table.get $u (local.get $i)))) (then
+        (local.set $s (i64.add (local.get $s) (i64.extend_i32_u (call_indirect $u (type $i) (local.get $i)))))))
+      (br_if 0 (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (table.size $u))))
+    (i64.xor (local.get $s) (i64.extend_i32_u (table.size $u)))))
