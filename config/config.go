@@ -125,7 +125,7 @@ type Pipeline struct {
 	Was         string        `koanf:"was"`
 	Workers     int           `koanf:"workers"` // 0 = cores
 	MaxInFlight int           `koanf:"max_in_flight"`
-	Order       string        `koanf:"order"`
+	Order       string        `koanf:"order"` // none, OrderStrict, OrderSubject or OrderHeader and a name
 	Commit      string        `koanf:"commit"`
 	Partitions  int           `koanf:"partitions"`
 	AckWait     time.Duration `koanf:"ack_wait"`
@@ -150,6 +150,13 @@ type Retry struct {
 	Max      time.Duration `koanf:"max"`
 	Jitter   float64       `koanf:"jitter"`
 }
+
+// The values of order that keep one.
+const (
+	OrderStrict  = "strict"  // one message at a time
+	OrderSubject = "subject" // one at a time of each subject
+	OrderHeader  = "header:" // and a name: one at a time of each value of that header
+)
 
 // DeadLetterNone is the dead_letter that waives dead letters.
 const DeadLetterNone = "none"

@@ -53,6 +53,21 @@ func oneOf(words ...string) scalar {
 	}
 }
 
+// order is none, or which messages come one after the other.
+func order(s string) (any, error) {
+	name, isHeader := strings.CutPrefix(s, OrderHeader)
+	if !isHeader {
+		return oneOf("none", OrderStrict, OrderSubject, OrderHeader+"*")(s)
+	}
+	switch {
+	case name == "" || len(name) > 128 || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }):
+		return nil, bad("", "%s names no header, such as header:Customer", quote(s))
+	case len(name) >= 6 && strings.EqualFold(name[:6], "mqrun-"):
+		return nil, bad("", "%s: headers that begin with Mqrun- are the host's own", quote(s))
+	}
+	return s, nil
+}
+
 func boolean(s string) (any, error) {
 	switch s {
 	case "true":

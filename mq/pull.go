@@ -59,12 +59,12 @@ type Pull struct {
 	cfg    PullConfig
 	target string // the API subject of the consumer's next messages
 
-	sub     *nats.Subscription
-	inbox   string
-	stop    sync.Once
-	stopErr error
+	turn  sync.Mutex // of those who stop and resume
+	ended bool       // stopped for good
+	sub   *nats.Subscription
 
 	mu      sync.Mutex
+	inbox   string
 	stopped bool
 	paused  bool
 	credits int            // messages that the owner can take and no pull asks for
@@ -86,11 +86,14 @@ func NewPull(nc *nats.Conn, cfg PullConfig) (*Pull, error) {
 }
 
 func (p *Pull) subscribe() error {
-	p.inbox = nats.NewInbox()
-	sub, err := p.nc.Subscribe(p.inbox+".*", p.receive)
+	inbox := nats.NewInbox()
+	sub, err := p.nc.Subscribe(inbox+".*", p.receive)
 	if err != nil {
 		return err
 	}
+	p.mu.Lock()
+	p.inbox = inbox
+	p.mu.Unlock()
 	p.sub = sub
 	// Bounded by the credits, never by the client: its limit would drop.
 	return sub.SetPendingLimits(-1, -1)
@@ -249,26 +252,67 @@ func (p *Pull) forget() {
 	clear(p.pulls)
 }
 
-// Stop ends pulling and returns when the last message that the server had
-// already sent was given to Deliver. Further calls wait for the first.
+// Stop ends pulling for good and returns when the last message that the server
+// had already sent was given to Deliver.
 func (p *Pull) Stop() error {
-	p.stop.Do(func() {
-		p.mu.Lock()
-		p.stopped = true
-		p.mu.Unlock()
-		done := make(chan struct{})
-		p.sub.SetClosedHandler(func(string) { close(done) })
-		if p.stopErr = p.sub.Drain(); p.stopErr == nil {
-			<-done
-			return
-		}
-		if errors.Is(p.stopErr, nats.ErrConnectionClosed) || errors.Is(p.stopErr, nats.ErrBadSubscription) {
-			p.stopErr = nil
-			return
-		}
-		// Reconnecting: nothing can arrive, and the next connection must not
-		// bring the subscription back.
-		p.stopErr = p.sub.Unsubscribe()
-	})
-	return p.stopErr
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	p.ended = true
+	return p.halt()
+}
+
+// Suspend is Stop until Resume. The server forgets the pulls that it still
+// holds, so that others get what comes.
+func (p *Pull) Suspend() error {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	return p.halt()
+}
+
+// Resume ends a suspension, without any credits. It does nothing to a pull
+// that is not suspended.
+func (p *Pull) Resume() error {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	if p.ended {
+		return fmt.Errorf("pull from %s > %s: %w", p.cfg.Stream, p.cfg.Consumer, nats.ErrBadSubscription)
+	}
+	p.mu.Lock()
+	stopped := p.stopped
+	p.mu.Unlock()
+	if !stopped {
+		return nil
+	}
+	if err := p.subscribe(); err != nil {
+		return fmt.Errorf("pull from %s > %s: %w", p.cfg.Stream, p.cfg.Consumer, err)
+	}
+	p.mu.Lock()
+	p.forget()
+	p.credits, p.empty, p.hold, p.stopped = 0, 0, time.Time{}, false
+	p.mu.Unlock()
+	return nil
+}
+
+// halt ends the subscription after all that it holds. p.turn is held.
+func (p *Pull) halt() error {
+	p.mu.Lock()
+	was := p.stopped
+	p.stopped = true
+	p.mu.Unlock()
+	if was {
+		return nil
+	}
+	done := make(chan struct{})
+	p.sub.SetClosedHandler(func(string) { close(done) })
+	err := p.sub.Drain()
+	switch {
+	case err == nil:
+		<-done
+		return nil
+	case errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubscription):
+		return nil
+	}
+	// Reconnecting: nothing can arrive, and the next connection must not
+	// bring the subscription back.
+	return p.sub.Unsubscribe()
 }

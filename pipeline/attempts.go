@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -25,6 +26,9 @@ type failures struct {
 	Failed int    `json:"failed"`
 	Reason string `json:"reason"` // of the last one
 	Error  string `json:"error,omitempty"`
+	// Due is when the next attempt may begin, in an ordered pipeline: it holds
+	// the message itself, where others leave the delay to the nak.
+	Due time.Time `json:"due,omitzero"`
 
 	// Of Failed, how often the process ended in the middle of the call.
 	Crashes int    `json:"crashes,omitempty"`

@@ -9,6 +9,9 @@ const tickEvery = 100 * time.Millisecond
 // still in work, repeats publishes and final words without an answer.
 func (p *pipeline) tick(now time.Time, scratch []*slot) []*slot {
 	for _, src := range p.sources {
+		if p.lanes != nil {
+			p.await(src, now)
+		}
 		src.pull.Tick(now)
 	}
 	scratch = p.slots.busy(scratch[:0])
@@ -30,6 +33,8 @@ func (p *pipeline) keep(s *slot, now time.Time) {
 			p.finish(s, now)
 		}
 		return
+	case delayed:
+		p.arm(s, now)
 	case publishing:
 		for k := range s.pubs {
 			pub := &s.pubs[k]

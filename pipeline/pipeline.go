@@ -31,6 +31,7 @@ type broker struct {
 	in, out  *nats.Conn
 	js       jetstream.JetStream
 	attempts jetstream.KeyValue
+	owner    string   // this process, in leases
 	journal  *journal // nil: none
 	suspects turn     // of the one message that runs alone
 	state    jetstream.KeyValue
@@ -63,6 +64,8 @@ type pipeline struct {
 	*walker
 
 	slots    *slots
+	lanes    *lanes // nil: no order
+	lease    *lease // of an ordered pipeline
 	attempts attempts
 	sources  []*source
 	replies  *nats.Subscription
@@ -80,13 +83,20 @@ type pipeline struct {
 	alive     int // workers there
 	inFlight  int
 	bytes     int64
-	owed      int // credits held back while blocked
 	stuck     int // slots with a publish that was refused
 	why       string
 	draining  bool
 	releasing bool          // unstarted messages are given back
 	empty     chan struct{} // closed when draining and nothing is in flight
 	lost      map[string]string
+
+	// Of an ordered pipeline:
+	leading    sync.WaitGroup
+	retire     context.CancelFunc // ends leading
+	active     bool               // this process has the lease
+	leaving    bool               // and takes no new one
+	holder     string             // who has it
+	standbyErr error              // why it could not be taken
 
 	counts counts
 }
@@ -107,19 +117,31 @@ func openPipeline(ctx context.Context, b *broker, c *chain, inputs []input, log 
 }
 
 func (p *pipeline) begin() {
+	if p.lanes != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		p.retire = cancel
+		p.leading.Go(func() { p.lead(ctx) })
+		return
+	}
 	for _, src := range p.sources {
-		src.pull.Credit(max(1, p.chain.cfg.MaxInFlight/len(p.sources)))
+		src.pull.Credit(p.share())
 	}
 }
+
+// share is what each input may have in flight.
+func (p *pipeline) share() int { return max(1, p.chain.cfg.MaxInFlight/len(p.sources)) }
 
 func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
 	p := &pipeline{
 		walker: newWalker(c.cfg.Name, b, log),
 		slots:  newSlots(c.cfg.MaxInFlight), chain: c,
-		queue: make(chan *slot, 2*c.cfg.MaxInFlight),
+		queue: make(chan *slot, 4*c.cfg.MaxInFlight),
 		quit:  make(chan struct{}),
 		empty: make(chan struct{}),
 		lost:  map[string]string{},
+	}
+	if key := keyOf(c.cfg.Order); key != nil {
+		p.lanes, p.retire = newLanes(key), func() {}
 	}
 	p.attempts = attempts{kv: b.attempts, known: map[string]failures{}}
 	p.work, p.abort = context.WithCancel(context.Background())
@@ -130,6 +152,13 @@ func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
 func (p *pipeline) open(ctx context.Context, inputs []input) error {
 	p.inbox = nats.NewInbox()
 	var err error
+	if p.lanes != nil {
+		kv, err := openLeases(ctx, p.broker.js)
+		if err != nil {
+			return fmt.Errorf("pipeline %s: %w", p.name, err)
+		}
+		p.lease = &lease{kv: kv, key: p.name, owner: p.broker.owner}
+	}
 	if p.replies, err = p.broker.out.Subscribe(p.inbox+".*.*.*", p.reply); err != nil {
 		return fmt.Errorf("pipeline %s: subscribe to replies: %w", p.name, err)
 	}
@@ -170,7 +199,7 @@ func (p *pipeline) addSource(ctx context.Context, in input) error {
 	return nil
 }
 
-// deliver puts a message into a slot and hands it to its lane.
+// deliver puts a message into a slot and queues it up.
 func (p *pipeline) deliver(src *source, m *nats.Msg) {
 	info, err := mq.ParseAck(m.Reply)
 	if err != nil {
@@ -178,7 +207,7 @@ func (p *pipeline) deliver(src *source, m *nats.Msg) {
 		src.pull.Credit(1)
 		return
 	}
-	if info.Deliveries > 1 && p.stillAtWork(src, m, info) {
+	if p.track(src, info) && p.stillAtWork(src, m, info) {
 		src.pull.Credit(1)
 		return
 	}
@@ -200,13 +229,19 @@ func (p *pipeline) deliver(src *source, m *nats.Msg) {
 	p.inFlight++
 	p.bytes += bytes
 	release := p.releasing
+	ready := []*slot{s}
+	if src.back != nil && !release {
+		ready = p.gather(src, s, info)
+	}
 	p.throttle()
 	p.mu.Unlock()
 	if release {
 		p.release(s)
 		return
 	}
-	p.lane(s) <- s
+	for _, s := range ready {
+		p.queueUp(s)
+	}
 }
 
 // stillAtWork reports whether a redelivered message is in a slot already: the
@@ -226,16 +261,13 @@ func (p *pipeline) stillAtWork(src *source, m *nats.Msg, info mq.AckInfo) bool {
 	return true
 }
 
-// lane picks the queue that a message waits in. Without an order every worker
-// takes from one; an ordered pipeline picks by the message's key here.
-func (p *pipeline) lane(*slot) chan *slot { return p.queue }
-
-// throttle pauses the pulls while a publish is refused or too many bytes are
-// in flight, and lets them go on after. p.mu is held.
+// throttle pauses the pulls while a publish is refused, too many bytes are in
+// flight or too much waits behind held keys, and lets them go on after. p.mu is
+// held.
 func (p *pipeline) throttle() {
-	hold := p.stuck > 0 || p.bytes > maxInFlightBytes/2
+	hold := p.stuck > 0 || p.bytes > maxInFlightBytes/2 || p.crowded()
 	for _, src := range p.sources {
-		src.pull.Pause(hold)
+		src.pull.Pause(hold || src.recovering())
 	}
 }
 
@@ -285,12 +317,23 @@ func (p *pipeline) handle(s *slot) {
 		p.release(s)
 		return
 	}
+	if p.lease != nil && !p.lease.held(p.now()) {
+		c.leave()
+		p.postpone(s, tickEvery) // it is kept, or all goes back
+		return
+	}
 	key := p.attempts.key(s.src.identity, s.info.Sequence)
-	before, err := p.attempts.of(p.work, key, s.info.Deliveries)
+	before, err := p.past(s, key)
 	if err != nil {
 		c.leave()
-		p.log.Warn("attempts unknown, message given back", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
-		p.giveBack(s, time.Second)
+		p.log.Warn("attempts unknown, message put off", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
+		p.postpone(s, time.Second)
+		return
+	}
+	if p.lanes != nil && before.Due.After(p.now()) {
+		c.leave()
+		s.before = before
+		p.postpone(s, min(before.Due.Sub(p.now()), maxDelay))
 		return
 	}
 	s.mu.Lock()
@@ -311,10 +354,19 @@ func (p *pipeline) handle(s *slot) {
 		if !errors.Is(err, errCancelled) {
 			p.log.Error("message given back", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
 		}
-		p.giveBack(s, minDelay)
+		p.postpone(s, minDelay)
 		return
 	}
 	p.settle(s, w, decide(w.out, s.attempt, c.cfg.Retry, p.rnd()), key)
+}
+
+// past is the record of a message's failures. Of one that was held since its
+// last attempt it is known.
+func (p *pipeline) past(s *slot, key string) (failures, error) {
+	if s.before.Failed > 0 {
+		return s.before, nil
+	}
+	return p.attempts.of(p.work, key, s.info.Deliveries)
 }
 
 func (p *pipeline) sourceLost(src *source, err error) {
@@ -338,6 +390,7 @@ func (p *pipeline) done(s *slot) {
 	clear(s.pubs)
 	s.epoch++
 	s.state, s.src, s.msg, s.chain, s.pubs, s.left, s.final, s.done, s.orphan = free, nil, nil, nil, s.pubs[:0], 0, nil, nil, nil
+	s.lane, s.due, s.armed, s.before = nil, time.Time{}, false, failures{}
 	s.stored, s.stuck, s.tries, s.bytes, s.attempt = false, false, 0, 0, 0
 	s.mu.Unlock()
 	if c != nil {
@@ -350,12 +403,12 @@ func (p *pipeline) done(s *slot) {
 	if stuck {
 		p.stuck--
 	}
+	src.pull.Credit(1)
 	p.throttle()
 	if p.draining && p.inFlight == 0 {
 		p.closeEmpty()
 	}
 	p.mu.Unlock()
-	src.pull.Credit(1)
 }
 
 func (p *pipeline) closeEmpty() {
@@ -390,8 +443,11 @@ func (p *pipeline) reconnected() {
 // others get them. When ctx ends first, guests are stopped and their messages
 // given back too; the error says how many.
 func (p *pipeline) drain(ctx context.Context, release bool) error {
+	// What fails now would be held for its delay; the next to run has it back
+	// at once, and in order.
+	release = release || p.lanes != nil
 	p.mu.Lock()
-	p.releasing = release
+	p.releasing, p.leaving = p.releasing || release, true
 	p.mu.Unlock()
 	for _, src := range p.sources {
 		if err := src.pull.Stop(); err != nil {
@@ -399,7 +455,7 @@ func (p *pipeline) drain(ctx context.Context, release bool) error {
 		}
 	}
 	if release {
-		p.releaseQueue()
+		p.letGo()
 	}
 	p.mu.Lock()
 	p.draining = true
@@ -413,10 +469,9 @@ func (p *pipeline) drain(ctx context.Context, release bool) error {
 	case <-p.empty:
 	case <-ctx.Done():
 		p.mu.Lock()
-		p.releasing = true
 		err = fmt.Errorf("drain pipeline %s: %d messages were not done in time and are given back", p.name, p.inFlight)
 		p.mu.Unlock()
-		p.releaseQueue()
+		p.letGo()
 		p.abort()
 		select {
 		case <-p.empty:
@@ -427,20 +482,12 @@ func (p *pipeline) drain(ctx context.Context, release bool) error {
 	return err
 }
 
-// releaseQueue gives back what waits, without waiting for a worker.
-func (p *pipeline) releaseQueue() {
-	for {
-		select {
-		case s := <-p.queue:
-			p.release(s)
-		default:
-			return
-		}
-	}
-}
-
 func (p *pipeline) close() {
 	p.abort()
+	if p.lanes != nil {
+		p.retire()
+		p.leading.Wait()
+	}
 	for _, src := range p.sources {
 		_ = src.pull.Stop()
 	}

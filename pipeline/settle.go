@@ -38,6 +38,7 @@ func random() float64 { return rand.Float64() }
 // ends the delivery.
 func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 	var pubs []publish
+	var before failures // of a message that is tried again in place
 	final, done := ackBody, func() { p.counts.acked.Add(1) }
 	switch v.action {
 	case actAck:
@@ -53,7 +54,12 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 			}
 		}
 	case actNak:
-		rec, err := p.attempts.record(key, failures{Failed: s.attempt, Reason: v.reason, Error: w.text, Crashes: w.before.Crashes, Run: w.before.Run})
+		f := failures{Failed: s.attempt, Reason: v.reason, Error: w.text, Crashes: w.before.Crashes, Run: w.before.Run}
+		if p.lanes != nil {
+			f.Due = p.now().Add(v.delay)
+			before = f
+		}
+		rec, err := p.attempts.record(key, f)
 		if err != nil {
 			p.log.Error("attempt not recorded", "error", err)
 		} else {
@@ -87,6 +93,7 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 	s.bytes += w.bytes
 	s.state, s.final, s.done = publishing, final, done
 	s.pubs, s.left = pubs, len(pubs)
+	s.due, s.before = before.Due, before
 	now := p.now()
 	for k := range s.pubs {
 		p.send(s, k, now)
@@ -120,7 +127,11 @@ func (w *walk) describe(reason string) string {
 func (p *pipeline) giveBack(s *slot, delay time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state, s.final, s.done = publishing, nakBody(delay), nil
+	p.giveBackLocked(s, delay)
+}
+
+func (p *pipeline) giveBackLocked(s *slot, delay time.Duration) {
+	s.state, s.final, s.done, s.due = publishing, nakBody(delay), nil, time.Time{}
 	p.finish(s, p.now())
 }
 
@@ -159,10 +170,19 @@ func (p *pipeline) refused(s *slot, pub *publish, why string, now time.Time) {
 	}
 }
 
-// finish sends the ack or nak as a request, so that the server confirms it.
-// s.mu is held.
+// finish sends the ack or nak as a request, so that the server confirms it. Who
+// stands in line behind the message may begin. s.mu is held.
 func (p *pipeline) finish(s *slot, now time.Time) {
 	if s.state != settling {
+		if !s.due.IsZero() {
+			p.hold(s)
+			return
+		}
+		if p.lanes != nil {
+			if next := p.lanes.pop(s); next != nil {
+				p.queue <- next
+			}
+		}
 		s.state = settling
 		if now.Sub(s.clock) > p.ackWait(s) {
 			p.counts.lateAcks.Add(1)

@@ -14,6 +14,7 @@ type state uint8
 const (
 	free       state = iota
 	waiting          // delivered, no worker has it yet
+	delayed          // of an ordered pipeline: failed, and waits in place for its next attempt
 	running          // in a worker
 	publishing       // outputs, attempt record or dead letter are on their way
 	settling         // all of them are confirmed, the ack or nak is on its way
@@ -49,6 +50,12 @@ type slot struct {
 	orphan  func() // the server gave the message up; told when it is not acked after all
 	stuck   bool   // counted in pipeline.stuck
 	attempt int
+
+	// Of an ordered pipeline:
+	lane   *lane     // where it stands in line
+	due    time.Time // once pubs are confirmed it is held until then
+	armed  bool      // a timer wakes it
+	before failures  // as recorded at its last attempt here
 }
 
 // publish is one message that must be stored before the slot's final word.

@@ -20,6 +20,11 @@ type source struct {
 	consumer string
 	redo     string // subject on which replayed messages of this pipeline arrive, "" on a foreign stream
 	pull     *mq.Pull
+
+	// Of an ordered pipeline, guarded by its mutex:
+	next uint64    // place of the next delivery in the consumer
+	top  uint64    // highest stream sequence delivered
+	back *recovery // nil: nothing is missing
 }
 
 // durable is the name of a pipeline's consumer on each of its input streams.

@@ -1,9 +1,11 @@
 package pipeline
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // The states of a pipeline.
@@ -12,6 +14,11 @@ const (
 	StateBlocked = "blocked" // a publish is refused; nothing more is pulled
 	StateLost    = "lost"    // an input's consumer does not answer
 	StateStopped = "stopped"
+
+	// Of an ordered pipeline:
+	StateStandby    = "standby"    // another process runs it
+	StateRecovering = "recovering" // what was given out before must come back before anything begins
+	StateWaiting    = "waiting"    // too much waits behind keys whose first message is tried again; nothing more is pulled
 )
 
 // Status is a snapshot of one pipeline. Counts are of this process since its
@@ -21,8 +28,9 @@ type Status struct {
 	State    string `json:"state"`
 	Why      string `json:"why,omitempty"` // of a state other than running
 	InFlight int    `json:"in_flight"`
-	Handled  int64  `json:"handled"` // handler walks that ended
-	Acked    int64  `json:"acked"`   // with their outputs, if any; dead letters are counted apart
+	Held     int    `json:"held,omitempty"` // of them, behind or at the head of a key that is tried again
+	Handled  int64  `json:"handled"`        // handler walks that ended
+	Acked    int64  `json:"acked"`          // with their outputs, if any; dead letters are counted apart
 	Filtered int64  `json:"filtered"`
 	Retried  int64  `json:"retried"`
 	Dead     int64  `json:"dead"`
@@ -32,8 +40,9 @@ type Status struct {
 	Refused  int64  `json:"publish_refused"`
 }
 
-// Ready reports whether the pipeline takes messages.
-func (s Status) Ready() bool { return s.State == StateRunning }
+// Ready reports whether the pipeline takes messages, or would as soon as the
+// process that runs it goes.
+func (s Status) Ready() bool { return s.State == StateRunning || s.State == StateStandby }
 
 // Status is a snapshot of all pipelines, by name. A configured one that could
 // not be started is there as stopped.
@@ -77,6 +86,32 @@ func (p *pipeline) status() Status {
 		s.Why = strings.Join(slices.Sorted(maps.Values(p.lost)), "; ")
 	case p.stuck > 0:
 		s.State, s.Why = StateBlocked, p.why
+	case p.lanes != nil:
+		p.orderStatus(&s)
 	}
 	return s
+}
+
+// orderStatus is what an ordered pipeline has to say. p.mu is held.
+func (p *pipeline) orderStatus(s *Status) {
+	s.Held = p.lanes.behind()
+	if !p.active {
+		s.State = StateStandby
+		switch {
+		case p.standbyErr != nil:
+			s.State, s.Why = StateLost, p.standbyErr.Error()
+		case p.holder != "":
+			s.Why = "runs in " + p.holder
+		}
+		return
+	}
+	for _, src := range p.sources {
+		if b := src.back; b != nil {
+			s.State, s.Why = StateRecovering, fmt.Sprintf("%d messages of %s that were given out before are not back yet; nothing begins before, or before %s", b.want, src.stream, b.due.UTC().Format(time.TimeOnly))
+			return
+		}
+	}
+	if p.crowded() {
+		s.State, s.Why = StateWaiting, p.heldWhy(p.now())
+	}
 }

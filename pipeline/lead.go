@@ -1,0 +1,135 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// lead keeps an ordered pipeline in one process: whoever has the lease pulls,
+// the others stand by. It runs until ctx is done, and then gives the lease up.
+func (p *pipeline) lead(ctx context.Context) {
+	t := time.NewTicker(leaseEvery)
+	defer t.Stop()
+	for {
+		p.mind(ctx)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseEvery)
+			if err := p.lease.release(last); err != nil {
+				p.log.Warn("others take over when it has expired", "error", err)
+			}
+			cancel()
+			return
+		}
+	}
+}
+
+// mind does what is due for the lease.
+func (p *pipeline) mind(ctx context.Context) {
+	p.mu.Lock()
+	active, rest := p.active, p.leaving || p.inFlight > 0
+	p.mu.Unlock()
+	switch {
+	case active:
+		err := p.lease.renew(ctx)
+		if errors.Is(err, errLeaseLost) || !p.lease.held(p.now()) && ctx.Err() == nil {
+			p.stepDown(err)
+		}
+		return
+	case rest: // what was begun under the last lease must end first
+		return
+	}
+	ok, holder, err := p.lease.acquire(ctx)
+	if err == nil && ok {
+		if err = p.takeOver(ctx); err != nil {
+			err = errors.Join(err, p.lease.release(ctx))
+		}
+	}
+	p.mu.Lock()
+	p.holder = holder
+	known := p.standbyErr != nil
+	p.standbyErr = err
+	p.mu.Unlock()
+	if err != nil && !known && ctx.Err() == nil {
+		p.log.Warn("cannot take over, trying again", "error", err)
+	}
+}
+
+// takeOver begins to pull. What other processes had in work comes first.
+func (p *pipeline) takeOver(ctx context.Context) error {
+	infos := make([]*jetstream.ConsumerInfo, len(p.sources))
+	for i, src := range p.sources {
+		c, err := p.broker.js.Consumer(ctx, src.stream, src.consumer)
+		if err != nil {
+			return fmt.Errorf("consumer %s on stream %s: %w", src.consumer, src.stream, err)
+		}
+		infos[i] = c.CachedInfo()
+		// The one before may have recorded failures since we looked.
+		if err := p.attempts.load(ctx, src.identity, infos[i].AckFloor.Stream); err != nil {
+			return err
+		}
+		if err := src.pull.Resume(); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leaving {
+		return nil
+	}
+	p.lanes.open()
+	p.active, p.releasing = true, false
+	for i, src := range p.sources {
+		p.regain(src, infos[i], p.share())
+	}
+	p.throttle()
+	return nil
+}
+
+// stepDown stops pulling and gives back what no handler has begun.
+func (p *pipeline) stepDown(why error) {
+	p.mu.Lock()
+	p.active = false
+	p.mu.Unlock()
+	p.log.Warn("standing by: the lease could not be kept", "error", why)
+	p.letGo()
+	for _, src := range p.sources {
+		if err := src.pull.Suspend(); err != nil {
+			p.log.Warn("stop pulling", "stream", src.stream, "error", err)
+		}
+	}
+}
+
+// letGo gives back all that no worker has begun, and all that comes from now
+// on.
+func (p *pipeline) letGo() {
+	var slots []*slot
+	p.mu.Lock()
+	p.releasing = true
+	for _, src := range p.sources {
+		if src.back != nil {
+			slots = append(slots, src.back.slots...)
+			src.back = nil
+		}
+	}
+	p.mu.Unlock()
+	if p.lanes != nil {
+		slots = append(slots, p.lanes.clear()...)
+	}
+	for _, s := range slots {
+		p.release(s)
+	}
+	for {
+		select {
+		case s := <-p.queue:
+			p.release(s)
+		default:
+			return
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+// BucketLeases is the KV bucket of who runs what only one process may run. It
+// is in memory: a lease means nothing once the server has gone.
+const BucketLeases = "MQRUN_LEASES"
+
+const (
+	leaseTTL   = 5 * time.Second
+	leaseEvery = time.Second // how often a lease is kept alive
+	leaseSure  = leaseTTL - leaseEvery
+)
+
+var errLeaseLost = errors.New("lease is lost")
+
+// openLeases makes the bucket.
+func openLeases(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
+	kv, err := js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: BucketLeases, Description: "who runs what only one process may run",
+		TTL: leaseTTL, History: 1, Storage: jetstream.MemoryStorage,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make bucket %s: %w", BucketLeases, err)
+	}
+	return kv, nil
+}
+
+// lease is the right to run something, taken for a few seconds at a time. It
+// saves work and keeps order; it is no fence: a process that stood still can
+// find out too late that it has lost it. held may be called concurrently with
+// the others, which take turns.
+type lease struct {
+	kv         jetstream.KeyValue
+	key, owner string
+
+	rev uint64
+
+	mu    sync.Mutex
+	until time.Time // sure to be ours before
+}
+
+type leaseRecord struct {
+	Owner string `json:"owner"`
+}
+
+func (l *lease) held(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now.Before(l.until)
+}
+
+func (l *lease) set(rev uint64, until time.Time) {
+	l.rev = rev
+	l.mu.Lock()
+	l.until = until
+	l.mu.Unlock()
+}
+
+// acquire takes the lease when nobody has it. Otherwise holder says who does.
+func (l *lease) acquire(ctx context.Context) (ok bool, holder string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, leaseSure)
+	defer cancel()
+	sent := time.Now()
+	rev, err := l.kv.Create(ctx, l.key, l.record())
+	if err == nil {
+		l.set(rev, sent.Add(leaseSure))
+		return true, "", nil
+	}
+	if !errors.Is(err, jetstream.ErrKeyExists) {
+		return false, "", fmt.Errorf("take lease %s: %w", l.key, err)
+	}
+	e, r, err := l.look(ctx)
+	switch {
+	case err != nil:
+		return false, "", err
+	case e == nil: // it has expired at this moment
+		return false, "", nil
+	case r.Owner != l.owner:
+		return false, r.Owner, nil
+	}
+	// Ours: the answer to an earlier request was lost.
+	l.rev = e.Revision()
+	if err := l.renew(ctx); err != nil {
+		return false, "", err
+	}
+	return true, "", nil
+}
+
+// renew keeps the lease alive. errLeaseLost is final; after another error it
+// may still be ours for as long as held says so.
+func (l *lease) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseEvery)
+	defer cancel()
+	sent := time.Now()
+	rev, err := l.kv.Update(ctx, l.key, l.record(), l.rev)
+	if wrong := (*jetstream.APIError)(nil); errors.As(err, &wrong) && wrong.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		// Somebody else's, gone, or ours by a request whose answer was lost.
+		e, r, lookErr := l.look(ctx)
+		switch {
+		case lookErr != nil:
+			return lookErr
+		case e == nil || r.Owner != l.owner:
+			l.set(0, time.Time{})
+			return fmt.Errorf("keep lease %s: %w", l.key, errLeaseLost)
+		}
+		sent = time.Now()
+		rev, err = l.kv.Update(ctx, l.key, l.record(), e.Revision())
+	}
+	if err != nil {
+		return fmt.Errorf("keep lease %s: %w", l.key, err)
+	}
+	l.set(rev, sent.Add(leaseSure))
+	return nil
+}
+
+// release gives the lease away at once, if it is still ours.
+func (l *lease) release(ctx context.Context) error {
+	rev := l.rev
+	l.set(0, time.Time{})
+	if rev == 0 {
+		return nil
+	}
+	if err := l.kv.Delete(ctx, l.key, jetstream.LastRevision(rev)); err != nil {
+		return fmt.Errorf("give up lease %s: %w", l.key, err)
+	}
+	return nil
+}
+
+func (l *lease) look(ctx context.Context) (jetstream.KeyValueEntry, leaseRecord, error) {
+	var r leaseRecord
+	e, err := l.kv.Get(ctx, l.key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(e.Value(), &r)
+	}
+	if err != nil {
+		return nil, r, fmt.Errorf("read lease %s: %w", l.key, err)
+	}
+	return e, r, nil
+}
+
+func (l *lease) record() []byte {
+	b, err := json.Marshal(leaseRecord{Owner: l.owner})
+	if err != nil {
+		panic(err) // one text
+	}
+	return b
+}
+
+// processName tells people, and us, who has a lease.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s pid %d %s", host, os.Getpid(), nuid.Next())
+}
