@@ -82,6 +82,9 @@ func (l *loader) pipeline(c *Config, p *Pipeline) {
 	if p.Retry.Max < p.Retry.Initial {
 		l.complain("", fmt.Sprintf("%s is less than retry.initial, %s", span(p.Retry.Max), span(p.Retry.Initial)), at("retry", "max")...)
 	}
+	if p.Commit == "batch" && p.Order != "none" {
+		l.complain("", fmt.Sprintf("commit: batch keeps the stream's order but for messages that are tried again; order: %s needs commit: each", p.Order), at("order")...)
+	}
 	if p.Was != "" {
 		l.was(c, p, at("was"))
 	}

@@ -27,7 +27,7 @@ func good(t *testing.T, yaml string, o config.LoadOptions) *config.Config {
 }
 
 func TestProblemsOfValues(t *testing.T) {
-	for _, prefix := range []string{"later", "listen", "not-yaml", "shapes", "subjects"} {
+	for _, prefix := range []string{"later", "listen", "not-yaml", "order", "shapes", "subjects"} {
 		golden(t, prefix)
 	}
 }

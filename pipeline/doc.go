@@ -9,7 +9,11 @@
 // letter. The final word is sent only after the server has confirmed all that
 // must be stored before it, and is itself confirmed.
 //
-// # Caveats
+// An ordered pipeline keeps messages of one key in line: the next one begins when
+the outputs of the one before are stored, and a failed one is tried again in
+place. A lease lets one process at a time run it.
+
+# Caveats
 //
 // The promise is at-least-once plus deduplication: a message may be handled
 // more than once (a crash, a lost connection), and then its outputs carry the
@@ -18,4 +22,9 @@
 //
 // An ack that the server confirmed is not on its disk for another 100 ms:
 // after a crash messages can be delivered again that were acked.
+//
+// Order is kept from one input stream to the output stream, across stops,
+// crashes and lost connections, and as long as no more is unacked than twice
+// max_in_flight. A process that stands still for longer than its lease may
+// publish once more what it had in work; the ids drop that as duplicates.
 package pipeline

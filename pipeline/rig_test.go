@@ -34,6 +34,9 @@ func emit(r *host.Result, subject, data string, fields ...host.Field) {
 type rig struct {
 	t      testing.TB
 	dir    string
+	listen string // of the embedded server
+	url    string // of a server to use instead
+	killed bool
 	mq     *mq.EmbeddedNATS
 	m      *Manager
 	sync   time.Duration // of the store; 0 is always
@@ -74,7 +77,7 @@ func (r *rig) logger() *slog.Logger {
 func (r *rig) start() {
 	r.t.Helper()
 	var err error
-	r.mq, err = mq.Open(r.ctx(), mq.Options{StoreDir: filepath.Join(r.dir, "store"), MaxBytes: 1 << 30, SyncInterval: r.sync, Bare: true, Logger: r.logger()})
+	r.mq, err = mq.Open(r.ctx(), mq.Options{URL: r.url, Listen: r.listen, NoAuth: true, StoreDir: filepath.Join(r.dir, "store"), MaxBytes: 1 << 30, SyncInterval: r.sync, Bare: true, Logger: r.logger()})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -105,7 +108,11 @@ func (r *rig) goNative() {
 }
 
 func (r *rig) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	wait := 10 * time.Second
+	if r.killed {
+		wait = 10 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	if err := r.m.Drain(ctx); err != nil {
 		r.t.Log(err)
