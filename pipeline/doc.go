@@ -9,11 +9,11 @@
 // letter. The final word is sent only after the server has confirmed all that
 // must be stored before it, and is itself confirmed.
 //
-// An ordered pipeline keeps messages of one key in line: the next one begins when
-the outputs of the one before are stored, and a failed one is tried again in
-place. A lease lets one process at a time run it.
-
-# Caveats
+// An ordered pipeline keeps messages of one key in line: the next one begins
+// when the outputs of the one before are stored, and a failed one is tried again
+// in place. A lease lets one process at a time run it.
+//
+// # Caveats
 //
 // The promise is at-least-once plus deduplication: a message may be handled
 // more than once (a crash, a lost connection), and then its outputs carry the
