@@ -38,6 +38,7 @@ type call struct {
 	limit   time.Duration
 	looks   uint8       // host functions entered
 	timer   *time.Timer // for a call that nothing else stops: not metered, or waiting
+	nap     *time.Timer
 	done    chan struct{}
 	state   atomic.Int32
 
@@ -232,17 +233,19 @@ func (c *call) wait(do func()) {
 	if !c.plugin.settings.Trusted {
 		c.arm(c.left())
 	}
-	g := c.gate()
-	if c.turn.held {
-		g.leave(&c.turn)
-	}
+	c.gate().leave(&c.turn)
 	do()
 	if !c.plugin.settings.Trusted {
 		c.timer.Stop()
 	}
-	asked := g.now()
-	if !g.enter(&c.turn, c.done, nil) {
-		c.check()
+	c.back()
+}
+
+// back waits for the turn that was given up.
+func (c *call) back() {
+	asked := c.gate().now()
+	if !c.gate().enter(&c.turn, c.done, nil) {
+		panic(c.stopped(c.state.Load()))
 	}
 	c.resume(asked)
 	c.look()
@@ -262,14 +265,18 @@ func (c *call) sleep(d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	c.wait(func() {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-c.done:
-		}
-	})
+	c.look()
+	if c.nap == nil {
+		c.nap = time.NewTimer(0)
+	}
+	c.gate().leave(&c.turn)
+	c.nap.Reset(min(d, c.left()))
+	select {
+	case <-c.nap.C:
+	case <-c.done:
+	}
+	c.nap.Stop()
+	c.back()
 }
 
 // guard turns a panic of ours into a fault; wazero carries faults to Handle.

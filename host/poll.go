@@ -30,7 +30,7 @@ func poll(c *call, mem api.Memory, s []uint64) uint64 {
 	}
 	c.sleep(wait)
 	// in and out may overlap: every event is worked out before the first is written.
-	events := make([]byte, 0, int(n)*32)
+	events := make([]byte, 0, 64)
 	for ; len(in) > 0; in = in[48:] {
 		var e [32]byte
 		copy(e[:8], in[:8])

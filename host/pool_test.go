@@ -11,10 +11,15 @@ import (
 // busy starts a call that lasts until stop is called, and returns once it runs.
 func busy(t *testing.T, p *Plugin) (stop func() error) {
 	t.Helper()
+	return busyWith(t, p, sleep(time.Hour))
+}
+
+func busyWith(t *testing.T, p *Plugin, s *script) (stop func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	before := p.pool.running()
-	go func() { done <- p.Handle(ctx, sleep(time.Hour).message(), &Result{}) }()
+	go func() { done <- p.Handle(ctx, s.message(), &Result{}) }()
 	for p.pool.running() == before {
 		time.Sleep(time.Millisecond)
 	}

@@ -17,7 +17,7 @@ func prepare(wasm []byte, s *Settings) ([]byte, error) {
 	if s.Trusted {
 		return capTables(wasm, table)
 	}
-	out, _, err := meter.Rewrite(wasm, meter.Options{TableMax: table, Merge: true})
+	out, _, err := meter.Rewrite(wasm, meter.Options{TableMax: table, MaxFunctions: maxFunctions, Merge: true})
 	var me *meter.Error
 	switch {
 	case err == nil:
@@ -27,6 +27,9 @@ func prepare(wasm []byte, s *Settings) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("cannot be metered: it %w; if you trust it, plugins.%s.limits.meter: off runs it without the meter", err, s.Name)
 }
+
+// maxFunctions of one module. The largest Go programs have some 50,000.
+const maxFunctions = 100_000
 
 // capTables lowers every declared table maximum to limit. wazero bounds
 // memories, not tables: table.grow in a loop would take gigabytes.

@@ -91,6 +91,13 @@ func (s *script) print(fd uint32, text string) *script {
 	return s.do(opStore, probeScratch, p).do(opStore, probeScratch+4, n).do(opFdWrite, fd, probeScratch, 1, probeScratch+8)
 }
 
+// append does what another script does; only one of them may have strings.
+func (s *script) append(o *script) *script {
+	s.steps = append(s.steps, o.steps...)
+	s.text.WriteString(o.text.String())
+	return s
+}
+
 func (s *script) ok() *script { return s.do(opConst, 0) }
 
 func (s *script) bytes() []byte {

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Options of a Runtime.
@@ -57,8 +58,11 @@ type Runtime struct {
 	cache   *diskCache
 	logger  *slog.Logger
 	compile chan struct{} // one at a time: the compiler takes a core and hundreds of MiB
-	gate    *gate
-	budget  budget
+	// compileLimit is how long that may take. Nothing can stop wazero's compiler,
+	// whose time grows with the square of some sizes.
+	compileLimit time.Duration
+	gate         *gate
+	budget       budget
 
 	mu      sync.Mutex
 	closed  bool
@@ -79,7 +83,7 @@ func New(_ context.Context, o Options) (*Runtime, error) {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
-	r := &Runtime{cache: cache, logger: logger, compile: make(chan struct{}, 1), gate: newGate(n), plugins: map[*Plugin]struct{}{}}
+	r := &Runtime{cache: cache, logger: logger, compile: make(chan struct{}, 1), compileLimit: time.Minute, gate: newGate(n), plugins: map[*Plugin]struct{}{}}
 	r.budget.limit, r.budget.reclaim = o.Memory, r.reclaim
 	return r, nil
 }
@@ -147,18 +151,9 @@ func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, 
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", s.File, err)
 	}
-	select {
-	case r.compile <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	engine, cacheErr, err := newEngine(ctx, r.cache, prepared, s)
-	<-r.compile
+	engine, err := r.build(ctx, prepared, s)
 	if err != nil {
-		return nil, fmt.Errorf("compile %s: %w", s.File, err)
-	}
-	if cacheErr != nil {
-		r.logger.Warn("compile cache is not used", "plugin", s.Name, "dir", r.cache.dir, "error", cacheErr)
+		return nil, err
 	}
 	p := newPlugin(r, engine, facts, *s)
 	if err := p.pool.fill(ctx); err != nil {
@@ -170,6 +165,54 @@ func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, 
 		return nil, ErrClosed
 	}
 	return p, nil
+}
+
+// build compiles. When that takes too long, the compiler goes on by itself, and
+// until it has ended nothing else is compiled.
+func (r *Runtime) build(ctx context.Context, wasm []byte, s *Settings) (*engine, error) {
+	limit := time.NewTimer(r.compileLimit)
+	defer limit.Stop()
+	select {
+	case r.compile <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-limit.C:
+		return nil, fmt.Errorf("compile %s: another module is still being compiled after %v; fix that one, or start mqrun again", s.File, r.compileLimit)
+	}
+	type result struct {
+		engine   *engine
+		cacheErr error
+		err      error
+	}
+	built := make(chan result)
+	gone := make(chan struct{})
+	go func() {
+		e, cacheErr, err := newEngine(context.WithoutCancel(ctx), r.cache, wasm, s)
+		<-r.compile
+		select {
+		case built <- result{e, cacheErr, err}:
+		case <-gone:
+			if e != nil {
+				_ = e.close(context.Background()) // nobody waits for it
+			}
+		}
+	}()
+	select {
+	case b := <-built:
+		if b.err != nil {
+			return nil, fmt.Errorf("compile %s: %w", s.File, b.err)
+		}
+		if b.cacheErr != nil {
+			r.logger.Warn("compile cache is not used", "plugin", s.Name, "dir", r.cache.dir, "error", b.cacheErr)
+		}
+		return b.engine, nil
+	case <-ctx.Done():
+		close(gone)
+		return nil, ctx.Err()
+	case <-limit.C:
+		close(gone)
+		return nil, fmt.Errorf("%s takes more than %v to compile: its functions are too large or too tangled; split them", s.File, r.compileLimit)
+	}
 }
 
 // keep remembers p for Close, unless that came first.
