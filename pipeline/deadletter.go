@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"encoding/base64"
 	"strconv"
 	"strings"
 	"time"
@@ -37,14 +38,28 @@ type dead struct {
 func deadHeader(pipeline string, s *slot, d dead) nats.Header {
 	h := nats.Header{}
 	room := maxDeadHeader
+	redo := s.src.redo != "" && s.msg.Subject == s.src.redo
 	for name, values := range s.msg.Header {
 		switch {
+		case redo && hasPrefixFold(name, prefixOrig): // what it had before it died first
+			h[name] = values
+			for _, v := range values {
+				room -= len(name) + len(v) + 4
+			}
 		case hasPrefixFold(name, prefixOurs): // a stranger's, or of an earlier dead letter
+		case redo && hasPrefixFold(name, prefixNats): // the replay's own
 		case hasPrefixFold(name, prefixNats):
 			for _, v := range values {
 				room -= len(prefixOrig) + len(name) + len(v)
 			}
 			h[prefixOrig+name] = values
+		case !sendable(name):
+			for _, v := range values {
+				field := base64.StdEncoding.EncodeToString([]byte(name + ": " + v))
+				if room -= len(hdrUnsendable) + len(field) + 4; room > maxDeadHeader/2 {
+					h[hdrUnsendable] = append(h[hdrUnsendable], field)
+				}
+			}
 		default:
 			h[name] = values
 		}
@@ -110,7 +125,7 @@ func headerSize(h nats.Header) int {
 // Mqrun-Sequence) goes there instead.
 func deadLetter(pipeline string, s *slot, d dead, limit int64) (nats.Header, []byte) {
 	h := deadHeader(pipeline, s, d)
-	if int64(headerSize(h)+len(s.msg.Data)) <= limit {
+	if int64(headerSize(h)+len(hdrMsgID)+maxID+4+len(s.msg.Data)) <= limit {
 		return h, s.msg.Data
 	}
 	for name := range h {
@@ -118,6 +133,6 @@ func deadLetter(pipeline string, s *slot, d dead, limit int64) (nats.Header, []b
 			delete(h, name)
 		}
 	}
-	h[prefixOurs+"Stub"] = []string{strconv.Itoa(len(s.msg.Data))}
+	h[hdrStub] = []string{strconv.Itoa(len(s.msg.Data))}
 	return h, nil
 }

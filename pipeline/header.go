@@ -11,9 +11,13 @@ import (
 const (
 	hdrMsgID   = "Nats-Msg-Id"
 	hdrSubject = "Mqrun-Subject"
-	prefixOurs = "Mqrun-"
-	prefixNats = "Nats-"
-	prefixOrig = "Mqrun-Original-"
+	hdrStub    = "Mqrun-Stub" // size of the payload that a dead letter had no room for
+	// hdrUnsendable is base64 of "name: value", of fields that the client library cannot
+	// send: copied as they are they would make the dead letter unsendable for ever.
+	hdrUnsendable = "Mqrun-Original-Field"
+	prefixOurs    = "Mqrun-"
+	prefixNats    = "Nats-"
+	prefixOrig    = "Mqrun-Original-"
 )
 
 func hasPrefixFold(s, prefix string) bool {
@@ -66,6 +70,14 @@ func outputHeader(input map[string][]string, emitted []host.Field, id string) na
 	}
 	h[hdrMsgID] = []string{id}
 	return h
+}
+
+// sendable reports whether the client library sends a header of that name;
+// others write them all the same, and the server stores them.
+func sendable(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+	})
 }
 
 // get is the first value of a header, whatever the case of its name.

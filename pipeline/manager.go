@@ -133,6 +133,11 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 		b.out.Close()
 		return nil, fmt.Errorf("make bucket %s: %w", BucketState, err)
 	}
+	if _, err := mq.EnsureStream(ctx, b.js, auditSpec(o.MaxBytes)); err != nil {
+		b.in.Close()
+		b.out.Close()
+		return nil, err
+	}
 	b.suspects = make(turn, 1)
 	if b.journal, err = m.startJournal(ctx, b.attempts); err != nil {
 		b.in.Close()

@@ -87,6 +87,11 @@ func loadSandboxed(ctx context.Context, rt *host.Runtime, kv host.KV, c *config.
 	if have != nil && have.key == key {
 		return have, nil
 	}
+	return loadModule(ctx, rt, kv, c, workers, wasm)
+}
+
+// loadModule loads a plugin from bytes that have passed all checks.
+func loadModule(ctx context.Context, rt *host.Runtime, kv host.KV, c *config.Plugin, workers int, wasm []byte) (*plugin, error) {
 	p, err := rt.Load(ctx, wasm, host.Settings{
 		Name: c.Name, File: c.Module, Config: c.Config, ConfigJSON: c.ConfigJSON,
 		ABI: c.ABI, Export: c.Export, Start: c.Start, Args: c.Args,
@@ -96,7 +101,7 @@ func loadSandboxed(ctx context.Context, rt *host.Runtime, kv host.KV, c *config.
 	if err != nil {
 		return nil, err
 	}
-	return &plugin{key: key, digest: digest, run: p, loaded: p}, nil
+	return &plugin{key: c.Hash() + ":" + p.Digest(), digest: p.Digest(), run: p, loaded: p}, nil
 }
 
 func hostLimits(l config.Limits) host.Limits {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
@@ -285,4 +286,36 @@ func (r *rig) restartManager(yaml string) {
 
 func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), d)
+}
+
+// rawPublish sends header bytes that the client library would not, and returns
+// the PubAck's payload.
+func (r *rig) rawPublish(subject, header, data string) []byte {
+	r.t.Helper()
+	nc, err := r.mq.GetServer().InProcessConn()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer nc.Close()
+	in := bufio.NewReader(nc)
+	if _, err := in.ReadString('\n'); err != nil { // INFO
+		r.t.Fatal(err)
+	}
+	fmt.Fprintf(nc, "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\nSUB ack 1\r\nHPUB %s ack %d %d\r\n%s%s\r\n", subject, len(header), len(header)+len(data), header, data)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		switch {
+		case strings.HasPrefix(line, "-ERR"):
+			r.t.Fatal(line)
+		case strings.HasPrefix(line, "MSG "), strings.HasPrefix(line, "HMSG "):
+			ack, err := in.ReadString('\n')
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			return []byte(ack)
+		}
+	}
 }

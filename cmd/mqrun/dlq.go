@@ -17,12 +17,12 @@ import (
 func (c *cli) dlqCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dlq",
-		Short: "Look at dead letters",
+		Short: "Look at dead letters, replay and remove them",
 		Long:  "Dead letters are messages that a pipeline gave up, with the reason. They stay until they are removed.",
 		Args:  subcommands,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.dlqListCommand(), c.dlqShowCommand())
+	cmd.AddCommand(c.dlqListCommand(), c.dlqShowCommand(), c.dlqReplayCommand(), c.dlqPurgeCommand(), c.dlqLogCommand())
 	return cmd
 }
 

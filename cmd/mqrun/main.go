@@ -5,7 +5,7 @@
 //	mqrun run         run the pipelines of pipelines.yaml
 //	mqrun validate    check it: the same path as run, without the start
 //	mqrun pub         publish one message, or the lines of a file
-//	mqrun dlq ls      list dead letters; mqrun dlq show prints one
+//	mqrun dlq ls      list dead letters; show, replay, purge, log
 //	mqrun version     versions of what is built in
 //
 // Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed,

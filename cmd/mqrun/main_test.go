@@ -33,6 +33,9 @@ func TestScripts(t *testing.T) {
 			"code":  exitCode,
 			"await": await,
 			"fill":  fill,
+			"awaitlast": func(ts *testscript.TestScript, _ bool, args []string) {
+				await(ts, false, []string{args[0], "last " + args[1]})
+			},
 			"append": func(ts *testscript.TestScript, _ bool, args []string) {
 				text := ts.ReadFile(args[0]) + ts.ReadFile(args[1])
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
@@ -72,6 +75,7 @@ func exitCode(ts *testscript.TestScript, _ bool, args []string) {
 
 // await is `await STREAM CONSUMER` or `await STREAM N`: it waits until the
 // running mqrun has the consumer, or that many messages in the stream.
+// `awaitlast STREAM N` waits for the sequence.
 func await(ts *testscript.TestScript, _ bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -98,13 +102,17 @@ func there(ctx context.Context, socket, stream, what string) error {
 	if err != nil {
 		return err
 	}
+	what, last := strings.CutPrefix(what, "last ")
 	n, err := strconv.ParseUint(what, 10, 64)
 	if err != nil {
 		_, err := js.Consumer(ctx, stream, what)
 		return err
 	}
 	st, err := js.Stream(ctx, stream)
-	if err == nil && st.CachedInfo().State.Msgs < n {
+	if err == nil && last && st.CachedInfo().State.LastSeq < n {
+		return fmt.Errorf("sequence %d of %d", st.CachedInfo().State.LastSeq, n)
+	}
+	if err == nil && !last && st.CachedInfo().State.Msgs < n {
 		return fmt.Errorf("%d of %d messages", st.CachedInfo().State.Msgs, n)
 	}
 	return err
