@@ -102,6 +102,9 @@ func (p *planner) hold(stream, s string, path ...string) {
 		}
 		for _, hs := range h.subjects {
 			if subject.Covers(hs, s) {
+				if !h.ours && len(path) > 0 && path[0] == "streams" {
+					p.problem(fmt.Sprintf("stream %s is not mqrun's and holds %q, so stream %s cannot hold %q: leave it out here and it is read from there, or take it from that stream first", h.name, hs, stream, s), path)
+				}
 				return
 			}
 			if subject.Overlap(hs, s) {

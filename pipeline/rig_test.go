@@ -130,15 +130,20 @@ func (r *rig) stop() {
 // native one.
 func (r *rig) load(yaml string) *config.Config {
 	r.t.Helper()
-	for name := range r.native {
-		r.write(name+".wasm", name)
-	}
-	r.write("pipelines.yaml", yaml)
-	cfg, err := config.Load(config.LoadOptions{Files: []string{filepath.Join(r.dir, "pipelines.yaml")}})
+	cfg, err := r.tryLoad(yaml)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return cfg
+}
+
+func (r *rig) tryLoad(yaml string) (*config.Config, error) {
+	r.t.Helper()
+	for name := range r.native {
+		r.write(name+".wasm", name)
+	}
+	r.write("pipelines.yaml", yaml)
+	return config.Load(config.LoadOptions{Files: []string{filepath.Join(r.dir, "pipelines.yaml")}})
 }
 
 func (r *rig) apply(yaml string) Plan {
@@ -301,7 +306,7 @@ func (r *rig) rawPublish(subject, header, data string) []byte {
 	if _, err := in.ReadString('\n'); err != nil { // INFO
 		r.t.Fatal(err)
 	}
-	fmt.Fprintf(nc, "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\nSUB ack 1\r\nHPUB %s ack %d %d\r\n%s%s\r\n", subject, len(header), len(header)+len(data), header, data)
+	fmt.Fprintf(nc, "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true}\r\nSUB ack 1\r\nHPUB %s ack %d %d\r\n%s%s\r\n", subject, len(header), len(header)+len(data), header, data)
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
