@@ -124,7 +124,7 @@ func (c *call) begin(ctx context.Context, m *Message, res *Result, limit time.Du
 	}
 	now := c.gate().now()
 	c.limit, c.started, c.turn.since, c.meter.last = limit, now, now, now
-	if c.plugin.settings.Trusted {
+	if c.plugin.settings.Trusted && !c.plugin.settings.bare {
 		c.arm(limit)
 	}
 }
@@ -132,7 +132,7 @@ func (c *call) begin(ctx context.Context, m *Message, res *Result, limit time.Du
 // end reports whether the call, and with it the instance, can go on.
 func (c *call) end() bool {
 	alive := true
-	if c.plugin.settings.Trusted {
+	if c.plugin.settings.Trusted && !c.plugin.settings.bare {
 		alive = c.timer.Stop()
 		if c.turn.held {
 			now := c.gate().now()

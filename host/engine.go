@@ -51,7 +51,7 @@ func buildEngine(ctx context.Context, cache wazero.CompilationCache, wasm []byte
 	cfg := wazero.NewRuntimeConfig().
 		WithCoreFeatures(features).
 		WithMemoryLimitPages(s.Limits.pages()).
-		WithCloseOnContextDone(s.Trusted) // a metered guest stops at its ticks
+		WithCloseOnContextDone(s.Trusted && !s.bare) // a metered guest stops at its ticks
 	if cache != nil {
 		cfg = cfg.WithCompilationCache(cache)
 	}

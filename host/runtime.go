@@ -48,6 +48,7 @@ type Settings struct {
 	// Trusted: not metered. wazero's own switch stops the guest, at the heads
 	// of loops alone: a hostile guest can hold up the whole process.
 	Trusted   bool
+	bare      bool   // trusted, and without the switch: no limits at all, to measure what limits cost
 	Isolation string // "" or pool; message = a fresh instance for every message
 	Recycle   int    // messages before an instance is replaced; 0 = 100,000
 	Workers   int    // most instances alive at once; 0 = GOMAXPROCS
