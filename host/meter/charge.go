@@ -1,35 +1,55 @@
 package meter
 
-// A check is
+// A check takes a charge from the budget and calls tick when that is used up. Its
+// shape is for wazero's compiler. Code is laid out in the order in which it is
+// written, so what is hardly ever done has to stand behind what is done all the
+// time. And what is alive across a call has to be in memory at that time: the
+// compiler stores a value where it is used last before the call, but one that a
+// loop carries from round to round it stores in every round.
+//
+// So a loop becomes
+//
+//	block (the type of the loop)
+//	  loop (its type)
+//	    block
+//	      block (its type)
+//	        br_if 1 (the budget, less the charge, is below zero)
+//	        ... what it was ...
+//	      end
+//	      br 2
+//	    end
+//	    local = local | local, for those that it uses
+//	    call refill
+//	    br 0
+//	  end
+//	end
+//
+// where the compiler does not know that the locals have the values that they had.
+// Elsewhere a check is
 //
 //	block
-//	  budget = budget - charge
-//	  br_if 0 (budget >= 0)
+//	  br_if 0 (the budget, less the charge, is not below zero)
 //	  call refill
 //	end
 //
-// and its shape is for wazero's compiler. The way that is nearly always taken is
-// a branch out of the block, so the rest is laid out at the end of the function
-// and the registers at the block's end are those of the fast way. (With an if in
-// place of it they are those after the call: all in memory.)
-//
-// What is alive across the call has to be in memory at that time. The compiler
-// stores a value where the slow way begins, but one that a loop carries from
-// round to round it stores in every round. So at the head of a loop the slow way
-// gives such locals new values (x | x), of which it does not know that they are
-// the old ones, and goes back to the head instead of on.
+// With an if in place of it the registers behind it would be those after the call,
+// which is to say that all would be in memory.
 
-func (s *scanner) check(out []byte, charge int32) []byte {
-	out = s.openCheck(out, charge)
-	out = append(out, codeCall)
-	out = appendU32(out, s.m.helpers.refill)
-	return append(out, codeEnd)
+// wrap is what is put around a loop.
+type wrap struct {
+	typ, end uint32 // where the loop's type stands
+	locals   int32  // the loop's set
+	void     bool   // it leaves no value
+	used     bool   // there is a check at its head
+	dispatch int32  // that it is, or none
 }
 
-func (s *scanner) openCheck(out []byte, charge int32) []byte {
+func (s *scanner) check(out []byte, charge int32) []byte {
 	out = append(out, codeBlock, 0x40)
 	out = appendCharge(out, s.m.globals, int64(charge))
-	return append(out, codeI32Const, 0, codeI32GeS, codeBranchIf, 0)
+	out = append(out, codeI32Const, 0, codeI32GeS, codeBranchIf, 0, codeCall)
+	out = appendU32(out, s.m.helpers.refill)
+	return append(out, codeEnd)
 }
 
 // appendCharge takes a constant from the budget and leaves the rest on the stack.
@@ -40,38 +60,62 @@ func appendCharge(out []byte, budget uint32, charge int64) []byte {
 	return appendU32(append(out, codeGlobalGet), budget)
 }
 
-// loopCheck is a check at the head of a loop that takes no values.
-func (s *scanner) loopCheck(out []byte, charge int32, locals *localSet) []byte {
-	out = s.openCheck(out, charge)
-	for _, u := range locals.used {
-		if u.read {
-			out = s.rename(out, u.local)
-		}
+// exhausted charges, and branches when that is too much.
+func (s *scanner) exhausted(out []byte, charge int32, label uint32) []byte {
+	out = appendCharge(out, s.m.globals, int64(charge))
+	out = append(out, codeI32Const, 0, codeI32LtS, codeBranchIf)
+	return appendU32(out, label)
+}
+
+func (s *scanner) openBlock(out []byte, w *wrap) []byte {
+	return append(append(out, codeBlock), s.m.src[w.typ:w.end]...)
+}
+
+// openRest goes on behind the loop's opening.
+func (s *scanner) openRest(out []byte, charge int32, w *wrap) []byte {
+	out = s.openBlock(append(out, codeBlock, 0x40), w)
+	if charge > 0 {
+		out = s.exhausted(out, charge, 1)
 	}
-	out = append(out, codeCall)
-	out = appendU32(out, s.m.helpers.refill)
-	return append(out, codeBranch, 1, codeEnd)
+	return out
+}
+
+// closeBlocks stands in for the loop's end.
+func (s *scanner) closeBlocks(out []byte, w *wrap) []byte {
+	used := w.used
+	if w.dispatch != none {
+		d := &s.dispatches[w.dispatch]
+		used = used || d.back && d.own()
+	}
+	if !used && w.void {
+		return append(out, codeEnd, codeEnd, codeEnd, codeEnd)
+	}
+	out = append(out, codeEnd, codeBranch, 2, codeEnd)
+	if used {
+		for _, u := range s.sets[w.locals].used {
+			if u.read || w.dispatch != none && u.set {
+				out = s.rename(out, u.local)
+			}
+		}
+		out = append(out, codeCall)
+		out = appendU32(out, s.m.helpers.refill)
+		out = append(out, codeBranch, 0)
+	} else {
+		out = append(out, codeUnreachable)
+	}
+	return append(out, codeEnd, codeUnreachable, codeEnd)
 }
 
 // labelCheck is a check where a dispatch comes back to, which is where the loops
-// of Go's compiler begin. Going back to the head means through the dispatch.
+// of Go's compiler begin. It goes back to the head, and so through the dispatch.
 func (s *scanner) labelCheck(out []byte, charge int32, l *label) []byte {
 	d := &s.dispatches[l.dispatch]
 	if !d.own() {
 		return s.check(out, charge)
 	}
-	out = s.openCheck(out, charge)
-	for _, u := range s.sets[d.locals].used {
-		if u.set && u.local != d.local {
-			out = s.rename(out, u.local)
-		}
-	}
-	out = append(out, codeCall)
-	out = appendU32(out, s.m.helpers.refill)
 	out = appendS64(append(out, codeI32Const), int64(l.number))
 	out = appendU32(append(out, codeLocalSet), d.local)
-	out = appendU32(append(out, codeBranch), l.depth+1)
-	return append(out, codeEnd)
+	return s.exhausted(out, charge, l.depth)
 }
 
 // rename gives a local a new value that equals the old one, to the bit.

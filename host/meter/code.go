@@ -36,6 +36,10 @@ func (m *module) function(r *reader, out []byte, typ uint32) []byte {
 	if r.err != nil {
 		return out
 	}
+	if size := body.end - body.pos; size > maxBody {
+		r.fail(refused(body.pos, "has a function of %d bytes; %d are the most", size, maxBody))
+		return out
+	}
 	s := &m.code.scan
 	s.r = body
 	sig := m.types[typ]

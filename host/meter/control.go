@@ -10,6 +10,7 @@ func (s *scanner) block(kind operands, before run) {
 			s.charge() // before it, not in every round
 		}
 	}
+	typ := s.r.pos
 	params, results := s.m.blockType(&s.r)
 	void := params == 0 && results == 0
 	switch kind {
@@ -25,17 +26,33 @@ func (s *scanner) block(kind operands, before run) {
 	case opLoop:
 		inLoop := s.frames[len(s.frames)-1].locals != none
 		f := s.push(codeLoop, params)
-		f.edit, f.locals = int32(len(s.edits)), s.newSet()
-		e := edit{pos: s.r.pos, kind: editLoop, b: f.locals}
-		if params != 0 {
-			e.kind = editCheck
+		f.locals = s.newSet()
+		if params == 0 && !s.dead {
+			s.openWrap(f, wrap{typ: uint32(typ), end: uint32(s.r.pos), void: void})
+		} else {
+			f.edit = int32(len(s.edits))
+			s.edit(edit{pos: uint32(s.r.pos), kind: editCheck})
 		}
-		s.edits = append(s.edits, e)
 		s.loops++
+		if len(s.sets) > maxLoops {
+			s.r.fail(refused(s.at, "has a function of more than %d loops", maxLoops))
+		}
 		if void && !s.dead && !inLoop {
 			s.run = run{state: 1, loop: len(s.frames) - 1}
 		}
 	}
+}
+
+// openWrap puts the blocks around a loop that its checks need: see wrap.
+func (s *scanner) openWrap(f *frame, w wrap) {
+	w.locals = f.locals
+	f.wrap = int32(len(s.wraps))
+	s.wraps = append(s.wraps, w)
+	s.edit(edit{pos: uint32(s.at), kind: editOpen, b: f.wrap})
+	f.edit = int32(len(s.edits))
+	s.edit(edit{pos: uint32(s.r.pos), kind: editLoop, b: f.wrap})
+	f.outside = s.added + 1
+	s.added += 3
 }
 
 func (s *scanner) newSet() int32 {
@@ -52,6 +69,7 @@ func (s *scanner) newSet() int32 {
 // openTry opens a try_table. The labels of its clauses count from outside.
 func (s *scanner) openTry(results int32) {
 	first := int32(len(s.catches))
+	edits := len(s.edits)
 	for n := s.r.count(); n > 0 && s.r.err == nil; n-- {
 		at := s.r.pos
 		switch kind := s.r.u8(); kind {
@@ -67,7 +85,7 @@ func (s *scanner) openTry(results int32) {
 			s.catches = append(s.catches, int32(len(s.frames)-1)-int32(l))
 		}
 	}
-	s.pay(1)
+	s.payBefore(1, edits)
 	f := s.push(tryTable, results)
 	f.catch, f.edit, f.inside = first, s.try, none
 	s.try = int32(len(s.frames) - 1)
@@ -88,18 +106,14 @@ func (s *scanner) otherwise() {
 
 // jumps are br, br_if and its kin, and br_table.
 func (s *scanner) jumps(kind operands, before run) {
-	pos := s.r.pos
 	if kind == opTable {
 		s.tableOfLabels(before)
 		return
 	}
+	edits := len(s.edits)
 	f := s.target(s.label())
-	s.pay(1 + f.arity)
-	if kind == opBranch && !s.dead && f.kind == codeLoop && f.order != none {
-		if !s.jump(&s.dispatches[f.order], pos) {
-			s.branch(f)
-		}
-	} else {
+	s.payBefore(1+f.arity, edits)
+	if kind != opBranch || s.dead || f.kind != codeLoop || f.order == none || !s.jump(f) {
 		s.branch(f)
 	}
 	if kind == opBranch {
@@ -109,13 +123,18 @@ func (s *scanner) jumps(kind operands, before run) {
 
 func (s *scanner) tableOfLabels(before run) {
 	s.table = s.table[:0]
-	for n := s.r.count() + 1; n > 0 && s.r.err == nil; n-- {
+	edits := len(s.edits)
+	n := s.r.count()
+	if n > maxTargets {
+		s.r.fail(refused(s.at, "has a br_table of %d targets; %d are the most", n, maxTargets))
+	}
+	for n++; n > 0 && s.r.err == nil; n-- {
 		s.table = append(s.table, s.label())
 	}
 	if s.r.err != nil {
 		return
 	}
-	s.pay(1 + s.target(s.table[len(s.table)-1]).arity)
+	s.payBefore(1+s.target(s.table[len(s.table)-1]).arity, edits)
 	for _, l := range s.table {
 		s.branch(s.target(l))
 	}

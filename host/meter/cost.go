@@ -27,14 +27,20 @@ const (
 	// (a call with maxArity parameters and results) stay below it, and it fits
 	// two bytes.
 	maxCharge = 8191
-	// maxDepth of nested blocks. Go's compiler makes one for each call.
-	maxDepth = 1 << 16
 )
 
 // MaxRefill is the least that tick may give: less could be used up by the check
 // that called it, over and over.
 const MaxRefill = 2 * maxCharge
 
-// maxLocals of one function, as in every browser. The compiler makes them before
-// it reads the code, so a count alone could ask for gigabytes.
-const maxLocals = 50_000
+// What one function may have. All but the depth and the loops are what browsers
+// allow, and far beyond what compilers make; without them a few bytes could ask
+// for gigabytes here or in wazero.
+const (
+	maxBody    = 7_654_321 // bytes
+	maxLocals  = 50_000
+	maxTargets = 65_520 // of one br_table
+	maxLoops   = 1 << 16
+	// maxDepth of blocks: Go's compiler makes one for each call.
+	maxDepth = 1 << 16
+)

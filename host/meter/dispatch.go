@@ -23,6 +23,7 @@ type dispatch struct {
 	targets int32
 	locals  int32 // the loop's set
 	opaque  bool  // some branch goes to the loop itself
+	back    bool  // some jump goes back
 	reads   int   // of local, other than the dispatch
 }
 
@@ -41,7 +42,7 @@ type label struct {
 	inner    int32 // the last turn of a loop around it that it does not begin
 	edit     int32
 	enter    int32
-	depth    uint32 // of the loop, at the label
+	depth    uint32 // of the wrap's second block, at the label
 }
 
 // run follows the opening of a dispatch: a loop, blocks, local.get.
@@ -78,9 +79,10 @@ func (s *scanner) open(labels []uint32) {
 	s.dispatches = append(s.dispatches, d)
 }
 
-// jump handles a br to the loop of a dispatch: true when its target is known.
-// pos is where the branch's label is written, ending at the reader's position.
-func (s *scanner) jump(d *dispatch, pos int) bool {
+// jump handles a br to the loop of a dispatch, whose label has just been read and
+// written anew: true when its target is known.
+func (s *scanner) jump(loop *frame) bool {
+	d := &s.dispatches[loop.order]
 	if s.setStep != s.step-1 || s.constStep != s.step-2 || s.setLocal != d.local {
 		return false
 	}
@@ -91,6 +93,7 @@ func (s *scanner) jump(d *dispatch, pos int) bool {
 	}
 	l := &s.labels[i]
 	if l.closed {
+		d.back = true
 		e := &s.edits[l.edit]
 		e.a = max(e.a, s.unpaid+2-l.enter)
 		for _, in := range s.closed[l.turn+1 : min(int(l.turn)+lookAhead, len(s.closed))] {
@@ -100,8 +103,8 @@ func (s *scanner) jump(d *dispatch, pos int) bool {
 	}
 	f := d.loop + 1 + int(i-s.labelsOf(d))
 	s.frames[f].arrive(s.unpaid + 2)
-	s.forward = append(s.forward, forward{edit: int32(len(s.edits)), label: i, turn: int32(len(s.closed))})
-	s.edits = append(s.edits, edit{pos: pos, kind: editBranch, skip: uint8(s.r.pos - pos), a: int32(len(s.frames) - 1 - f)})
+	depth := int32(len(s.frames)-1-f) + s.added - s.frames[f].outside
+	s.forward = append(s.forward, forward{edit: int32(len(s.edits) - 1), label: i, turn: int32(len(s.closed)), depth: depth})
 	return true
 }
 
@@ -121,20 +124,21 @@ func (s *scanner) land(order int32) {
 	l.turn = int32(len(s.closed))
 	s.closed = append(s.closed, order)
 	l.closed, l.enter, l.edit = true, s.unpaid, int32(len(s.edits))
-	l.depth = uint32(len(s.frames) - 1 - d.loop)
-	s.edits = append(s.edits, edit{pos: s.r.pos, kind: editLabel, b: order})
+	l.depth = uint32(int32(len(s.frames)-1-d.loop) + s.added - s.frames[d.loop].outside - 1)
+	s.edit(edit{pos: uint32(s.r.pos), kind: editLabel, b: order})
 }
 
-// forward is a jump to a label that follows, and how many had closed before it.
-type forward struct{ edit, label, turn int32 }
+// forward is a jump to a label that follows: how many had closed before it, and
+// how deep the label is.
+type forward struct{ edit, label, turn, depth int32 }
 
-// settle takes back the branches into the middle of a loop. The compiler keeps the
-// values of a loop where they are when it sees it first, and would see it from
-// there.
+// settle lets the jumps forward branch to their labels, except into the middle of
+// a loop. The compiler keeps the values of a loop where they are when it sees it
+// first, and would see it from there.
 func (s *scanner) settle() {
 	for _, f := range s.forward {
-		if s.labels[f.label].inner >= f.turn {
-			s.edits[f.edit].kind = editNone
+		if s.labels[f.label].inner < f.turn {
+			s.edits[f.edit].a = f.depth
 		}
 	}
 }

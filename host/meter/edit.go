@@ -1,10 +1,12 @@
 package meter
 
+import "slices"
+
 // edit is one change to a function's code, in the order of positions. Checks are
 // put in where they belong and get their charge when it is known; one that stays
 // at zero is left out.
 type edit struct {
-	pos  int // offset into the module
+	pos  uint32 // offset into the module
 	kind editKind
 	skip uint8 // bytes that it replaces
 	a, b int32
@@ -14,39 +16,53 @@ type editKind uint8
 
 const (
 	editCheck   editKind = iota // before an instruction: a is the charge
-	editLoop                    // at the head of a loop that takes no values: charge a, locals b
 	editLabel                   // at a label that a dispatch goes back to: charge a, label b
-	editNone                    // nothing
+	editOpen                    // before a loop: opens wrap b
+	editLoop                    // at the head of a loop: opens the rest of wrap b; charge a
+	editClose                   // at its end: closes wrap b
 	editIndex                   // a replaces an index
-	editBranch                  // a replaces a label
 	editMemory                  // memory.copy, fill or init: helper b for what is large
 	editElement                 // an operation on tables: helper b
 )
+
+// edit appends one. The slice doubles when it is full: append's way would take
+// several times the memory in all.
+func (s *scanner) edit(e edit) {
+	if len(s.edits) == cap(s.edits) {
+		s.edits = slices.Grow(s.edits, len(s.edits)+64)
+	}
+	s.edits = append(s.edits, e)
+}
 
 // emit writes the code from start to end with the edits made.
 func (s *scanner) emit(out []byte, start, end int) []byte {
 	at := start
 	for i := range s.edits {
 		e := &s.edits[i]
-		if e.a == 0 && e.kind <= editLabel || e.kind == editNone {
+		if e.a == 0 && e.kind <= editLabel {
 			continue
 		}
-		out = append(out, s.m.src[at:e.pos]...)
-		at = e.pos + int(e.skip)
+		pos := int(e.pos)
+		out = append(out, s.m.src[at:pos]...)
+		at = pos + int(e.skip)
 		if e.skip > 0 {
-			s.move(e.pos, len(out))
+			s.move(pos, len(out))
 		}
 		switch e.kind {
 		case editCheck:
 			out = s.check(out, e.a)
-		case editLoop:
-			out = s.loopCheck(out, e.a, &s.sets[e.b])
 		case editLabel:
 			out = s.labelCheck(out, e.a, &s.labels[e.b])
-		case editIndex, editBranch:
+		case editOpen:
+			out = s.openBlock(out, &s.wraps[e.b])
+		case editLoop:
+			out = s.openRest(out, e.a, &s.wraps[e.b])
+		case editClose:
+			out = s.closeBlocks(out, &s.wraps[e.b])
+		case editIndex:
 			out = appendU32(out, uint32(e.a))
 		case editMemory:
-			out = s.memoryOp(out, s.m.src[e.pos:at], uint32(e.b))
+			out = s.memoryOp(out, s.m.src[pos:at], uint32(e.b))
 		case editElement:
 			out = append(out, codeCall)
 			out = appendU32(out, uint32(e.b))

@@ -10,10 +10,13 @@ type frame struct {
 	enter   int32 // unpaid on entry
 	most    int32 // the most that arrives at its label by a branch; of a loop: goes back
 	inside  int32 // try_table: the most unpaid in it, where it may throw
+	wrap    int32 // loop: what is put around it, or none
 	edit    int32 // loop: its check; try_table: the try_table around it
 	locals  int32 // loop: its set of locals; else of the loop around it, or none
 	catch   int32 // try_table: its first label in scanner.catches
-	order   int32 // its dispatch, for the blocks of one; else none
+	order   int32 // loop: its dispatch; block of a dispatch: its label; else none
+	before  int32 // added blocks around it, and around its label
+	outside int32
 }
 
 const (

@@ -121,7 +121,7 @@ func (s *scanner) selectTyped() {
 // index notes that a function's index, written at pos, moves.
 func (s *scanner) index(i uint32, pos int) {
 	if to := s.m.moved(i); to != i {
-		s.edits = append(s.edits, edit{pos: pos, kind: editIndex, skip: uint8(s.r.pos - pos), a: int32(to)})
+		s.edit(edit{pos: uint32(pos), kind: editIndex, skip: uint8(s.r.pos - pos), a: int32(to)})
 	}
 }
 

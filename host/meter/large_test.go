@@ -27,16 +27,18 @@ func TestSEC05_LargeModules(t *testing.T) {
 		fits bool
 	}{
 		"a million functions":          {functions, true},
-		"a br_table of a million":      {body(targets), true},
-		"a dispatch of a million":      {body([]byte{3, 0x40, 2, 0x40, 2, 0x40, 0x20, 0, 0x0e, 0xc0, 0x84, 0x3d}, repeat(1_000_001, 1), repeat(3, end)), true},
+		"a br_table of a million":      {body(targets), false},
+		"a dispatch of 65,520":         {body([]byte{3, 0x40, 2, 0x40, 2, 0x40, 0x20, 0, 0x0e, 0xf0, 0xff, 3}, repeat(65_521, 1), repeat(3, end)), true},
 		"deep blocks":                  {body(repeat(60_000, 2, 0x40), repeat(60_000, end)), true},
 		"deeper blocks":                {body(repeat(1_000_000, 2, 0x40), repeat(1_000_000, end)), false},
 		"deep loops":                   {body(repeat(60_000, 3, 0x40), repeat(60_000, 0x20, 1, 0x0d, 0, end)), true},
-		"a million loops":              {body(repeat(1_000_000, 3, 0x40, 0x20, 1, 0x20, 2, 0x6a, 0x21, 3, 0x20, 3, 0x0d, 0, end)), true},
+		"many loops":                   {body(repeat(65_000, 3, 0x40, 0x20, 1, 0x20, 2, 0x6a, 0x21, 3, 0x20, 3, 0x0d, 0, end)), true},
+		"a million loops":              {body(repeat(1_000_000, 3, 0x40, end)), false},
 		"deep dispatches":              {body(repeat(20_000, 2, 0x40, 3, 0x40, 2, 0x40, 0x20, 0, 0x0e, 0, 0, end), repeat(40_000, end)), true},
 		"a wide dispatch with jumps":   {body([]byte{3, 0x40}, repeat(60_000, 2, 0x40), []byte{0x20, 0, 0x0e, 2, 0, 1, 2, end}, repeat(59_999, 0x41, 1, 0x21, 0, 0x20, 1, 0x04, 0x40, 0x41, 2, 0x21, 0, 0x0c, 0, end, end), []byte{end}), true},
-		"a million fills":              {body(repeat(1_000_000, 0x41, 0, 0x41, 0, 0x20, 1, 0xfc, 11, 0)), true},
-		"a million nops":               {body(repeat(8_000_000, 1)), true},
+		"many fills":                   {body(repeat(800_000, 0x41, 0, 0x41, 0, 0x20, 1, 0xfc, 11, 0)), true},
+		"seven million nops":           {body(repeat(7_000_000, 1)), true},
+		"eight million nops":           {body(repeat(8_000_000, 1)), false},
 		"a section that counts 2^32-1": {newBuilder().section(3, []byte{0xff, 0xff, 0xff, 0xff, 0xf}).bytes(), false},
 	} {
 		t.Run(name, func(t *testing.T) {

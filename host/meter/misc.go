@@ -60,8 +60,8 @@ func (s *scanner) misc() {
 }
 
 func (s *scanner) replace(kind editKind, k helperKey) {
-	s.edits = append(s.edits, edit{
-		pos: s.at, kind: kind, skip: uint8(s.r.pos - s.at), b: int32(s.m.helpers.of(s.m, k)),
+	s.edit(edit{
+		pos: uint32(s.at), kind: kind, skip: uint8(s.r.pos - s.at), b: int32(s.m.helpers.of(s.m, k)),
 	})
 	s.m.info.Bulk++
 }

@@ -13,6 +13,7 @@ type scanner struct {
 	dispatches []dispatch
 	targets    []int32 // of dispatches: indices of labels, or none
 	labels     []label
+	wraps      []wrap
 	closed     []int32 // labels in the order of their ends
 	forward    []forward
 	table      []uint32 // labels of one br_table
@@ -24,6 +25,7 @@ type scanner struct {
 	leaf   bool   // calls nothing
 	dead   bool   // nothing gets here
 	unpaid int32  // on the dearest path here, since the last charge
+	added  int32  // blocks of wraps around here
 	exit   int32  // the most unpaid where control leaves the function
 	try    int32  // the innermost try_table's frame, or none
 
@@ -44,6 +46,7 @@ func (s *scanner) code(sig signature) {
 	s.frames, s.edits, s.sets, s.catches = s.frames[:0], s.edits[:0], s.sets[:0], s.catches[:0]
 	s.dispatches, s.targets, s.labels = s.dispatches[:0], s.targets[:0], s.labels[:0]
 	s.closed, s.forward = s.closed[:0], s.forward[:0]
+	s.wraps, s.added = s.wraps[:0], 0
 	s.temp, s.leaf, s.dead, s.unpaid, s.exit, s.try = false, true, false, 0, 0, none
 	s.step, s.constStep, s.setStep, s.run = 0, -9, -9, run{}
 	s.push(codeEnd, int32(sig.results))
@@ -59,7 +62,8 @@ func (s *scanner) code(sig signature) {
 }
 
 func (s *scanner) push(kind byte, arity int32) *frame {
-	f := frame{kind: kind, dead: s.dead, arity: arity, enter: s.unpaid, most: none, locals: none, order: none}
+	f := frame{kind: kind, dead: s.dead, arity: arity, enter: s.unpaid, most: none, locals: none, order: none, wrap: none,
+		before: s.added, outside: s.added}
 	if n := len(s.frames); n > 0 {
 		f.locals = s.frames[n-1].locals
 		if n >= maxDepth {
@@ -82,9 +86,20 @@ func (s *scanner) pay(cost int32) {
 	s.unpaid += cost
 }
 
+// payBefore is pay for an instruction whose operands have made edits from i on.
+func (s *scanner) payBefore(cost int32, i int) {
+	n := len(s.edits)
+	s.pay(cost)
+	if len(s.edits) > n && n > i {
+		charge := s.edits[n]
+		copy(s.edits[i+1:], s.edits[i:n])
+		s.edits[i] = charge
+	}
+}
+
 func (s *scanner) charge() {
 	if s.unpaid > 0 {
-		s.edits = append(s.edits, edit{pos: s.at, kind: editCheck, a: s.unpaid})
+		s.edit(edit{pos: uint32(s.at), kind: editCheck, a: s.unpaid})
 		s.unpaid = 0
 		s.straight++
 	}
@@ -103,14 +118,19 @@ func (s *scanner) leave() {
 	}
 }
 
-// label reads the label of a branch.
+// label reads the label of a branch, and writes it anew if blocks have been added
+// between it and here.
 func (s *scanner) label() uint32 {
+	pos := s.r.pos
 	l := s.r.u32()
 	if int(l) >= len(s.frames) {
 		if s.r.err == nil {
 			s.r.fail(malformed(s.at, "branches out of its function"))
 		}
 		return 0
+	}
+	if more := s.added - s.target(l).outside; more > 0 {
+		s.edit(edit{pos: uint32(pos), kind: editIndex, skip: uint8(s.r.pos - pos), a: int32(l) + more})
 	}
 	return l
 }
@@ -133,6 +153,7 @@ func (s *scanner) end() {
 	n := len(s.frames) - 1
 	f := s.frames[n]
 	s.frames = s.frames[:n]
+	s.added = f.before
 	switch f.kind {
 	case codeLoop:
 		s.endLoop(&f)
@@ -162,6 +183,11 @@ func (s *scanner) endLoop(f *frame) {
 	if f.reached {
 		// Every round costs this much more than was unpaid on entry.
 		s.edits[f.edit].a = max(0, f.most-f.enter)
+	}
+	if f.wrap != none {
+		w := &s.wraps[f.wrap]
+		w.used, w.dispatch = s.edits[f.edit].a > 0, f.order
+		s.edit(edit{pos: uint32(s.at), kind: editClose, skip: 1, b: f.wrap})
 	}
 	if outer := s.frames[len(s.frames)-1].locals; outer != none {
 		s.sets[outer].merge(&s.sets[f.locals])
