@@ -134,10 +134,8 @@ func (c *call) end() bool {
 	alive := true
 	if c.plugin.settings.Trusted && !c.plugin.settings.bare {
 		alive = c.timer.Stop()
-		if c.turn.held {
-			now := c.gate().now()
-			c.turn.lane.charge(now, time.Duration(now-c.turn.since))
-		}
+		now := c.gate().now()
+		c.turn.lane.charge(now, time.Duration(now-c.meter.last))
 	}
 	if c.turn.held {
 		c.gate().leave(&c.turn)
@@ -203,11 +201,10 @@ func (c *call) check() {
 
 // look is check with a look at the clock. What moves much or waits does so often.
 func (c *call) look() {
-	if c.left() <= 0 {
-		c.stop(timedOut)
-	}
-	if why := c.state.Load(); why != running {
-		panic(c.stopped(why))
+	now := c.gate().now()
+	c.stopAt(now)
+	if used := time.Duration(now - c.meter.last); used > pace {
+		c.breathe(now, used)
 	}
 }
 
@@ -229,7 +226,7 @@ const reasonCancelled = "cancelled"
 // wait runs do while others have the turn. do has to end when the call does,
 // which it does not survive.
 func (c *call) wait(do func()) {
-	c.look()
+	c.stopAt(c.gate().now())
 	if !c.plugin.settings.Trusted {
 		c.arm(c.left())
 	}
@@ -248,7 +245,7 @@ func (c *call) back() {
 		panic(c.stopped(c.state.Load()))
 	}
 	c.resume(asked)
-	c.look()
+	c.stopAt(c.meter.last)
 }
 
 // resume takes the time in which the call waited for its turn out of its own.
@@ -265,7 +262,7 @@ func (c *call) sleep(d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	c.look()
+	c.stopAt(c.gate().now())
 	if c.nap == nil {
 		c.nap = time.NewTimer(0)
 	}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -68,7 +69,7 @@ func (in *instance) start() (err error) {
 		}
 	}()
 	p, c := in.plugin, in.call
-	cfg := wazero.NewModuleConfig().WithName("").WithStartFunctions()
+	cfg := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(rand.Reader)
 	in.module, err = p.engine.runtime.InstantiateModule(experimental.WithMemoryAllocator(c, in.arena), p.engine.compiled, cfg)
 	if err != nil {
 		return err

@@ -14,8 +14,11 @@ import (
 
 const (
 	// interval is how many instructions a guest may run between two ticks: some
-	// 50 us of common code, and at most a few ms of the slowest.
+	// 50 us of common code, a few ms of the slowest.
 	interval = 100_000
+	// pace is how long that may take; a guest that takes longer ticks more often.
+	// A host function that has much to do stops to breathe at the same pace.
+	pace = 100 * time.Microsecond
 	// leastCharge is what a tick counts at least: the calls that led to it may
 	// each have been too short to see.
 	leastCharge = 30 * time.Microsecond
@@ -45,50 +48,66 @@ func (m *metering) refuel(fuel int64) {
 	m.budget.Set(uint64(uint32(m.granted)))
 }
 
-// burn takes what was used since the last tick, and says how much may be used
-// next. A tick may not give less than meter.MaxRefill, so that much is the grain of fuel.
-func (m *metering) burn() (next int32, left bool) {
+// burn takes what was used since the last tick and says how much fuel may be used
+// next, at most most. A tick may not give less than meter.MaxRefill, so that
+// much is the grain of fuel.
+func (m *metering) burn(most int32) (next int32, left bool) {
 	if m.fuel <= 0 {
-		return interval, true
+		return most, true
 	}
 	m.fuel -= int64(m.granted) - int64(int32(uint32(m.budget.Get())))
 	if m.fuel <= 0 {
 		return 0, false
 	}
-	m.granted = int32(min(max(m.fuel, meter.MaxRefill), interval))
+	m.granted = int32(min(max(m.fuel, meter.MaxRefill), int64(most)))
 	return m.granted, true
 }
 
 // tick is what a metered guest calls when its budget is used up. It is where the
 // guest can be stopped, and where everything else in the process gets its turn.
 func (c *call) tick() int32 {
-	g := c.gate()
-	now := g.now()
-	if c.limit <= time.Duration(now-c.started) {
-		c.stop(timedOut)
+	now := c.gate().now()
+	c.stopAt(now)
+	most := int32(interval)
+	took := time.Duration(now - c.meter.last)
+	if took > pace { // a guest that waits for memory, most likely
+		most = max(meter.MaxRefill, int32(interval*int64(pace)/int64(took)))
 	}
-	if why := c.state.Load(); why != running {
-		panic(c.stopped(why))
-	}
-	next, left := c.meter.burn()
+	next, left := c.meter.burn(most)
 	switch {
 	case !left:
 		panic(&fault{reason: ReasonFuel, where: true, text: fmt.Sprintf("ran out of fuel after %d instructions (plugins.%s.limits.fuel)", c.plugin.settings.Limits.Fuel, c.plugin.settings.Name)})
 	case c.meter.stack.IsValid() && c.meter.stack.Len() > maxStack:
 		panic(&fault{reason: ReasonTrap, where: true, text: "trapped: stack overflow"})
 	}
-	c.turn.lane.charge(now, max(time.Duration(now-c.meter.last), leastCharge))
+	c.breathe(now, max(took, leastCharge))
+	return next
+}
+
+// stopAt ends a call whose time is over.
+func (c *call) stopAt(now int64) {
+	if c.limit <= time.Duration(now-c.started) {
+		c.stop(timedOut)
+	}
+	if why := c.state.Load(); why != running {
+		panic(c.stopped(why))
+	}
+}
+
+// breathe lets others go first, after some CPU was used.
+func (c *call) breathe(now int64, used time.Duration) {
+	g := c.gate()
+	c.turn.lane.charge(now, used)
 	runtime.Gosched() // the broker, the garbage collector, timers
 	asked := g.now()
 	c.meter.last = asked
-	switch {
-	case !g.contended():
-	case !g.yield(&c.turn, asked, c.done):
-		panic(c.stopped(c.state.Load()))
-	default:
-		c.resume(asked)
+	if !g.contended() {
+		return
 	}
-	return next
+	if !g.yield(&c.turn, asked, c.done) {
+		panic(c.stopped(c.state.Load()))
+	}
+	c.resume(asked)
 }
 
 // tickFunc is tick as wazero calls it.
