@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // gate lets the handlers of one pipeline in side by side, or one alone.
@@ -69,6 +70,8 @@ func (p *walker) run(ctx context.Context, w *walk) error {
 	}
 	w.rec = p.broker.journal.begin(w.s.src.identity, w.s.info.Sequence)
 	defer p.broker.journal.end(w.rec)
+	begun := time.Now()
+	defer func() { p.seconds.observe(time.Since(begun)) }()
 	return w.run(ctx)
 }
 

@@ -417,7 +417,7 @@ func (p *batch) committed(es []*entry) {
 			p.counts.naked.Add(1)
 			heap.Push(&p.waiting, parked{sequence: e.info.Sequence, due: e.due})
 		case actDead:
-			p.counts.dead.Add(1)
+			p.counts.died(e.v.reason)
 		default:
 			p.counts.acked.Add(1)
 			if e.v.filtered {
@@ -549,7 +549,7 @@ func (p *batch) close() {
 }
 
 func (p *batch) status() Status {
-	s := statusOf(p.name, &p.counts)
+	s := statusOf(p.walker, &p.counts)
 	p.mu.Lock()
 	s.InFlight, s.Parked = p.inFlight, len(p.waiting)
 	lost := p.lost

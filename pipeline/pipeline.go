@@ -47,6 +47,7 @@ type walker struct {
 	rnd     func() float64
 	results sync.Pool // of *host.Result
 	gate    *gate
+	seconds histogram
 }
 
 func newWalker(name string, b *broker, log *slog.Logger) *walker {
@@ -104,6 +105,7 @@ type pipeline struct {
 // counts are of this process, since its start.
 type counts struct {
 	handled, acked, filtered, naked, dead, outputs, lateAcks, publishRefused atomic.Int64
+	deadBy                                                                   tally
 }
 
 // openPipeline makes the consumers and loads the attempts; begin pulls.

@@ -191,6 +191,11 @@ func (r *rescuer) save(ctx context.Context, g givenUp) error {
 			return err
 		}
 	}
+	r.m.mu.Lock()
+	if p, ok := r.m.pipelines[g.pipeline].(*pipeline); ok {
+		p.counts.died(g.reason)
+	}
+	r.m.mu.Unlock()
 	log.Error("message given up by the server; dead letter to "+cfg.DeadLetter, "error", g.why)
 	return nil
 }

@@ -80,7 +80,7 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
 			pubs = append(pubs, publish{subject: to, header: h, data: data})
 		}
 		done = func() {
-			p.counts.dead.Add(1)
+			p.counts.died(d.reason)
 			level(text+"; dead letter to "+to, "step", d.step, "attempts", d.attempts)
 		}
 	}

@@ -36,8 +36,12 @@ type Status struct {
 	Dead     int64  `json:"dead"`
 	Outputs  int64  `json:"outputs"`
 	Parked   int    `json:"parked,omitempty"` // with commit: batch, messages that wait for their next attempt
-	LateAcks int64  `json:"late_acks"`        // settled after ack_wait had passed: somebody else may have handled the message too
-	Refused  int64  `json:"publish_refused"`
+	// DeadBy is Dead by reason.
+	DeadBy   map[string]int64 `json:"dead_by_reason,omitempty"`
+	LateAcks int64            `json:"late_acks"` // settled after ack_wait had passed: somebody else may have handled the message too
+	Refused  int64            `json:"publish_refused"`
+	// Seconds is how long the walks through the steps took.
+	Seconds Histogram `json:"-"`
 }
 
 // Ready reports whether the pipeline takes messages, or would as soon as the
@@ -67,16 +71,19 @@ func (m *Manager) Generation() uint64 {
 	return m.generation
 }
 
-func statusOf(name string, c *counts) Status {
+func statusOf(w *walker, c *counts) Status {
+	filtered := c.filtered.Load() // first: it must never be more than acked
 	return Status{
-		Name: name, State: StateRunning,
-		Handled: c.handled.Load(), Acked: c.acked.Load(), Filtered: c.filtered.Load(), Retried: c.naked.Load(),
+		Acked: c.acked.Load(), Filtered: filtered,
+		DeadBy: c.deadBy.snapshot(), Seconds: w.seconds.snapshot(),
+		Name: w.name, State: StateRunning,
+		Handled: c.handled.Load(), Retried: c.naked.Load(),
 		Dead: c.dead.Load(), Outputs: c.outputs.Load(), LateAcks: c.lateAcks.Load(), Refused: c.publishRefused.Load(),
 	}
 }
 
 func (p *pipeline) status() Status {
-	s := statusOf(p.name, &p.counts)
+	s := statusOf(p.walker, &p.counts)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.InFlight = p.inFlight

@@ -2,6 +2,7 @@
 //
 //	GET  /healthz   200 while the process serves
 //	GET  /readyz    200 when every pipeline takes messages; else 503, and which does not and why
+//	GET  /metrics   for Prometheus
 //	POST /-/reload  reads the configuration again; the plan, or 422 and the problems
 //	GET  /-/reload  how the last reload ended
 //
@@ -37,6 +38,8 @@ type Pipelines interface {
 	Status() []pipeline.Status
 	// Generation counts the configurations applied; 0 before the first.
 	Generation() uint64
+	// Pending asks the server how many messages wait for each pipeline.
+	Pending(ctx context.Context) map[string]uint64
 }
 
 // Reloader reads the configuration again and applies it.
@@ -128,6 +131,7 @@ func (s *Server) Handler(address string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.health)
 	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", s.metrics())
 	mux.HandleFunc("GET /-/reload", s.lastReload)
 	mux.HandleFunc("POST /-/reload", s.reload)
 	return guard(address, mux)
