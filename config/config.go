@@ -130,6 +130,7 @@ type Pipeline struct {
 	Partitions  int           `koanf:"partitions"`
 	AckWait     time.Duration `koanf:"ack_wait"`
 	Retry       Retry         `koanf:"retry"`
+	Breaker     Breaker       `koanf:"breaker"`
 	DeadLetter  string        `koanf:"dead_letter"` // a subject, or "none": failures are acked, counted and logged
 	Paused      bool          `koanf:"paused"`
 }
@@ -149,6 +150,16 @@ type Retry struct {
 	Factor   float64       `koanf:"factor"`
 	Max      time.Duration `koanf:"max"`
 	Jitter   float64       `koanf:"jitter"`
+}
+
+// Breaker pauses a pipeline when of at least Min handler calls within Window
+// the share FailureRatio ended in a failure of the plugin: a trap, a time-out,
+// out of fuel or memory, an exit, a broken ABI.
+type Breaker struct {
+	On           bool          `koanf:"-"` // the key is there
+	FailureRatio float64       `koanf:"failure_ratio"`
+	Window       time.Duration `koanf:"window"`
+	Min          int           `koanf:"min"`
 }
 
 // The values of order that keep one.

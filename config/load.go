@@ -137,6 +137,7 @@ func (l *loader) build(merged map[string]any, dir string) (*Config, error) {
 	}
 	for name, p := range c.Pipelines {
 		p.Name = name
+		p.Breaker.On = l.index.under("pipelines", name, "breaker")
 	}
 	if !filepath.IsAbs(c.Server.StoreDir) {
 		c.Server.StoreDir = filepath.Join(dir, c.Server.StoreDir)

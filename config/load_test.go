@@ -27,7 +27,7 @@ func good(t *testing.T, yaml string, o config.LoadOptions) *config.Config {
 }
 
 func TestProblemsOfValues(t *testing.T) {
-	for _, prefix := range []string{"later", "listen", "not-yaml", "order", "shapes", "subjects"} {
+	for _, prefix := range []string{"breaker", "later", "listen", "not-yaml", "order", "shapes", "subjects"} {
 		golden(t, prefix)
 	}
 }
@@ -54,6 +54,7 @@ func TestDefaults(t *testing.T) {
 			Name: "p", From: []string{"in.x"}, Steps: []string{"a"}, To: "out.x", Start: config.Start{Policy: "all"},
 			MaxInFlight: 512, Order: "none", Commit: "each", Partitions: 1, AckWait: 30 * time.Second,
 			Retry:      config.Retry{Attempts: 12, Initial: 500 * time.Millisecond, Factor: 2, Max: 5 * time.Minute, Jitter: 0.2},
+			Breaker:    config.Breaker{FailureRatio: 0.9, Window: 30 * time.Second, Min: 50},
 			DeadLetter: "dlq.p",
 		}},
 	}
@@ -241,5 +242,24 @@ func TestBounds(t *testing.T) {
 	_, err = load(t, small+"  q: { steps: a, from: ["+strings.Repeat("x, ", 1001)+"] }\n", config.LoadOptions{})
 	if want := "pipelines.yaml:8:24: pipelines.q.from: has 1001 items; the limit is 1000"; err == nil || err.Error() != want {
 		t.Errorf("a long list: %v; want %s", err, want)
+	}
+}
+
+func TestBreakerIsOnWhenItIsWritten(t *testing.T) {
+	for more, want := range map[string]config.Breaker{
+		"":                                      {FailureRatio: 0.9, Window: 30 * time.Second, Min: 50},
+		"    breaker: {}\n":                     {On: true, FailureRatio: 0.9, Window: 30 * time.Second, Min: 50},
+		"    breaker:\n":                        {On: true, FailureRatio: 0.9, Window: 30 * time.Second, Min: 50},
+		"    breaker: { min: 5, window: 1m }\n": {On: true, FailureRatio: 0.9, Window: time.Minute, Min: 5},
+		"    breaker: { failure_ratio: 0.5 }\n": {On: true, FailureRatio: 0.5, Window: 30 * time.Second, Min: 50},
+		"  q: { from: q.x, steps: a, breaker: {} }\n": {FailureRatio: 0.9, Window: 30 * time.Second, Min: 50},
+	} {
+		if got := good(t, small+more, config.LoadOptions{}).Pipelines["p"].Breaker; got != want {
+			t.Errorf("%q: %+v; want %+v", more, got, want)
+		}
+	}
+	set := config.LoadOptions{Set: []string{"pipelines.p.breaker.min=7"}}
+	if got := good(t, small, set).Pipelines["p"].Breaker; !got.On || got.Min != 7 {
+		t.Errorf("from the command line: %+v", got)
 	}
 }

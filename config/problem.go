@@ -100,6 +100,19 @@ func (x index) has(path ...string) bool {
 	return ok
 }
 
+// under reports whether something is written at path or below it.
+func (x index) under(path ...string) bool {
+	if x.has(path...) {
+		return true
+	}
+	for key := range x.places {
+		if strings.HasPrefix(key, join(path)+delim) {
+			return true
+		}
+	}
+	return false
+}
+
 // replace sets the place of path. Unless it is a section, whose keys are
 // merged, a later layer says it anew, so what was below it is forgotten.
 func (x index) replace(path []string, at Position, s shape) {

@@ -14,6 +14,7 @@ func (p *pipeline) tick(now time.Time, scratch []*slot) []*slot {
 		}
 		src.pull.Tick(now)
 	}
+	p.try(now)
 	scratch = p.slots.busy(scratch[:0])
 	for _, s := range scratch {
 		s.mu.Lock()

@@ -108,9 +108,10 @@ func (p *pipeline) stepDown(why error) {
 // letGo gives back all that no worker has begun, and all that comes from now
 // on.
 func (p *pipeline) letGo() {
-	var slots []*slot
 	p.mu.Lock()
 	p.releasing = true
+	slots := p.parked
+	p.parked, p.called = nil, false
 	for _, src := range p.sources {
 		if src.back != nil {
 			slots = append(slots, src.back.slots...)

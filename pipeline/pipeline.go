@@ -90,12 +90,16 @@ type pipeline struct {
 	releasing bool          // unstarted messages are given back
 	empty     chan struct{} // closed when draining and nothing is in flight
 	lost      map[string]string
+	leaving   bool // drain has begun
+
+	breaker *breaker // nil: none
+	parked  []*slot  // wait for it to close
+	called  bool     // one of them is with the workers, as a trial
 
 	// Of an ordered pipeline:
 	leading    sync.WaitGroup
 	retire     context.CancelFunc // ends leading
 	active     bool               // this process has the lease
-	leaving    bool               // and takes no new one
 	holder     string             // who has it
 	standbyErr error              // why it could not be taken
 
@@ -136,7 +140,7 @@ func (p *pipeline) share() int { return max(1, p.chain.cfg.MaxInFlight/len(p.sou
 func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
 	p := &pipeline{
 		walker: newWalker(c.cfg.Name, b, log),
-		slots:  newSlots(c.cfg.MaxInFlight), chain: c,
+		slots:  newSlots(c.cfg.MaxInFlight), chain: c, breaker: newBreaker(c.cfg),
 		queue: make(chan *slot, 4*c.cfg.MaxInFlight),
 		quit:  make(chan struct{}),
 		empty: make(chan struct{}),
@@ -267,7 +271,7 @@ func (p *pipeline) stillAtWork(src *source, m *nats.Msg, info mq.AckInfo) bool {
 // flight or too much waits behind held keys, and lets them go on after. p.mu is
 // held.
 func (p *pipeline) throttle() {
-	hold := p.stuck > 0 || p.bytes > maxInFlightBytes/2 || p.crowded()
+	hold := p.stuck > 0 || p.bytes > maxInFlightBytes/2 || p.crowded() || p.shut()
 	for _, src := range p.sources {
 		src.pull.Pause(hold || src.recovering())
 	}
@@ -307,7 +311,15 @@ func (p *pipeline) worker() {
 // handle takes one message from waiting to its settlement.
 func (p *pipeline) handle(s *slot) {
 	p.mu.Lock()
-	release, c := p.releasing, p.chain
+	b, release, c := p.breaker, p.releasing, p.chain
+	if !release && !p.admitted(s) {
+		if !p.leaving {
+			p.parked = append(p.parked, s)
+			p.mu.Unlock()
+			return
+		}
+		release = true
+	}
 	for !release && !c.enter() { // swapped at this very moment
 		p.mu.Unlock()
 		runtime.Gosched()
@@ -319,6 +331,12 @@ func (p *pipeline) handle(s *slot) {
 		p.release(s)
 		return
 	}
+	judged := b == nil
+	defer func() {
+		if !judged {
+			p.withdraw(b, s)
+		}
+	}()
 	if p.lease != nil && !p.lease.held(p.now()) {
 		c.leave()
 		p.postpone(s, tickEvery) // it is kept, or all goes back
@@ -359,7 +377,16 @@ func (p *pipeline) handle(s *slot) {
 		p.postpone(s, minDelay)
 		return
 	}
-	p.settle(s, w, decide(w.out, s.attempt, c.cfg.Retry, p.rnd()), key)
+	v := decide(w.out, s.attempt, c.cfg.Retry, p.rnd())
+	if !judged {
+		judged = true
+		if spare := p.tell(b, s, w, v); spare > 0 {
+			p.log.Warn(w.describe(v.reason)+"; not counted, the pipeline is paused", "step", w.step.name)
+			p.postpone(s, spare)
+			return
+		}
+	}
+	p.settle(s, w, v, key)
 }
 
 // past is the record of a message's failures. Of one that was held since its
@@ -427,9 +454,13 @@ func (p *pipeline) swap(c *chain) *chain {
 	p.mu.Lock()
 	old := p.chain
 	p.chain = c
+	parked := p.renewBreaker()
 	p.mu.Unlock()
 	old.retire()
 	p.setWorkers(c.cfg.Workers)
+	for _, s := range parked {
+		p.queue <- s
+	}
 	return old
 }
 
@@ -450,7 +481,12 @@ func (p *pipeline) drain(ctx context.Context, release bool) error {
 	release = release || p.lanes != nil
 	p.mu.Lock()
 	p.releasing, p.leaving = p.releasing || release, true
+	parked := p.parked
+	p.parked, p.called = nil, false
 	p.mu.Unlock()
+	for _, s := range parked {
+		p.release(s)
+	}
 	for _, src := range p.sources {
 		if err := src.pull.Stop(); err != nil {
 			p.log.Warn("stop pulling", "stream", src.stream, "error", err)

@@ -13,6 +13,7 @@ const (
 	StateRunning = "running"
 	StateBlocked = "blocked" // a publish is refused; nothing more is pulled
 	StateLost    = "lost"    // an input's consumer does not answer
+	StateBreaker = "breaker" // its plugins kept failing; it tries one message now and then
 	StateStopped = "stopped"
 
 	// Of an ordered pipeline:
@@ -93,6 +94,8 @@ func (p *pipeline) status() Status {
 		s.Why = strings.Join(slices.Sorted(maps.Values(p.lost)), "; ")
 	case p.stuck > 0:
 		s.State, s.Why = StateBlocked, p.why
+	case p.breaker != nil && p.breaker.state != breakClosed:
+		s.State, s.Why = StateBreaker, p.breaker.why(p.now())
 	case p.lanes != nil:
 		p.orderStatus(&s)
 	}
