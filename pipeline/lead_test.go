@@ -82,6 +82,7 @@ func TestOrderedPipelineRunsInOneProcess(t *testing.T) {
 // ORD-02, second half: a process is killed with messages unacked, the next one
 // begins with them.
 func TestORD02_KilledWithUnackedMessages(t *testing.T) {
+	t.Parallel()
 	srv := newServer(t)
 	yaml := ordered("subject", ", max_in_flight: 32")
 	stuck, gate := make(chan struct{}), make(chan struct{})
@@ -129,6 +130,7 @@ func TestORD02_KilledWithUnackedMessages(t *testing.T) {
 // A process that cannot keep its lease gives everything back, and takes over
 // again later.
 func TestLostLeaseGivesBack(t *testing.T) {
+	t.Parallel()
 	srv := newServer(t)
 	yaml := ordered("strict", "")
 	begun, gate := make(chan struct{}, 100), make(chan struct{})

@@ -207,6 +207,7 @@ func TestORD02_RetriedMessageKeepsItsPlace(t *testing.T) {
 // A retry leaves its slot to nobody and its key to nobody, for longer than
 // ack_wait; and what waits behind it does not use up the whole window.
 func TestHeldKeyIsNamedAndStopsPulling(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, ordered("subject", ", max_in_flight: 20"), map[string]native{"a": func(m *host.Message, r *host.Result) error {
 		if string(m.Data) == "a1" && m.Attempt == 1 {
 			r.Code, r.RetryAfter, r.RetrySet = host.Retry, 4*time.Second, true
@@ -239,6 +240,7 @@ func TestHeldKeyIsNamedAndStopsPulling(t *testing.T) {
 }
 
 func TestHeldMessageIsGivenBackWithItsDelay(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var at []time.Time
 	failed := make(chan struct{})
@@ -315,6 +317,7 @@ func TestOrderIsKeptAcrossAStop(t *testing.T) {
 // A delivery that was lost with its connection leaves a gap in the consumer's
 // count. Nothing behind it may overtake.
 func TestLostDeliveryIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	gate := make(chan struct{})
 	r := newRig(t, ordered("subject", ", max_in_flight: 4"), map[string]native{"a": func(m *host.Message, r *host.Result) error {
 		<-gate
