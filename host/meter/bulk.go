@@ -23,7 +23,7 @@ func (c *assembler) whole(op uint32, operands ...uint32) {
 
 func (m *module) memoryFill() []byte {
 	c := assembler{locals: 1}
-	c.sum(argTo, argLen)
+	c.limit(argTo)
 	c.memoryBytes()
 	c.op(codeI64GtU)
 	c.whole(miscMemoryFill, 0)
@@ -33,17 +33,17 @@ func (m *module) memoryFill() []byte {
 	c.get(argFrom)
 	c.get(argPiece)
 	c.misc(miscMemoryFill, 0)
-	c.advance(argTo, argPiece)
-	c.rest(argPiece, argLen)
+	c.advance(argTo)
+	c.rest()
 	return c.body()
 }
 
 func (m *module) memoryCopy() []byte {
 	c := assembler{locals: 1}
-	c.sum(argTo, argLen)
+	c.limit(argTo)
 	c.memoryBytes()
 	c.op(codeI64GtU)
-	c.sum(argFrom, argLen)
+	c.limit(argFrom)
 	c.memoryBytes()
 	c.op(codeI64GtU, codeI32Or)
 	c.whole(miscMemoryCopy, 0, 0)
@@ -63,8 +63,8 @@ func (c *assembler) copyPieces(m *module, most, shift int32, op, a, b uint32) {
 	c.get(argFrom)
 	c.get(argPiece)
 	c.misc(op, a, b)
-	c.advance(argTo, argPiece)
-	c.advance(argFrom, argPiece)
+	c.advance(argTo)
+	c.advance(argFrom)
 	c.op(codeElse)
 	for _, arg := range []uint32{argTo, argFrom} {
 		c.get(arg)
@@ -76,7 +76,7 @@ func (c *assembler) copyPieces(m *module, most, shift int32, op, a, b uint32) {
 	c.get(argPiece)
 	c.misc(op, a, b)
 	c.op(codeEnd)
-	c.rest(argPiece, argLen)
+	c.rest()
 }
 
 // outside puts on the stack whether source and length go past the end of a
@@ -84,7 +84,7 @@ func (c *assembler) copyPieces(m *module, most, shift int32, op, a, b uint32) {
 // dropped: with a length of zero it traps when the source is past the end. What
 // is left is a sum of more than 32 bits.
 func (c *assembler) outside() {
-	c.sum(argFrom, argLen)
+	c.limit(argFrom)
 	c.i64(1<<32 - 1)
 	c.op(codeI64GtU)
 }
@@ -101,7 +101,7 @@ func (c *assembler) probe(op, a, b uint32) {
 
 func (m *module) memoryInit(segment uint32) []byte {
 	c := assembler{locals: 1}
-	c.sum(argTo, argLen)
+	c.limit(argTo)
 	c.memoryBytes()
 	c.op(codeI64GtU)
 	c.outside()
@@ -120,7 +120,7 @@ func (c *assembler) upward(m *module, most, shift int32, op, a, b uint32) {
 	c.get(argFrom)
 	c.get(argPiece)
 	c.misc(op, a, b)
-	c.advance(argTo, argPiece)
-	c.advance(argFrom, argPiece)
-	c.rest(argPiece, argLen)
+	c.advance(argTo)
+	c.advance(argFrom)
+	c.rest()
 }

@@ -8,10 +8,10 @@ func (c *assembler) elements(table uint32) {
 
 func (m *module) tableCopy(to, from uint32) []byte {
 	c := assembler{locals: 1}
-	c.sum(argTo, argLen)
+	c.limit(argTo)
 	c.elements(to)
 	c.op(codeI64GtU)
-	c.sum(argFrom, argLen)
+	c.limit(argFrom)
 	c.elements(from)
 	c.op(codeI64GtU, codeI32Or)
 	c.whole(miscTableCopy, to, from)
@@ -21,7 +21,7 @@ func (m *module) tableCopy(to, from uint32) []byte {
 
 func (m *module) tableInit(segment, table uint32) []byte {
 	c := assembler{locals: 1}
-	c.sum(argTo, argLen)
+	c.limit(argTo)
 	c.elements(table)
 	c.op(codeI64GtU)
 	c.outside()
@@ -34,7 +34,7 @@ func (m *module) tableInit(segment, table uint32) []byte {
 
 func (m *module) tableFill(table uint32) []byte {
 	c := assembler{locals: 1}
-	c.sum(argTo, argLen)
+	c.limit(argTo)
 	c.elements(table)
 	c.op(codeI64GtU)
 	c.whole(miscTableFill, table)
@@ -44,17 +44,26 @@ func (m *module) tableFill(table uint32) []byte {
 	c.get(argFrom)
 	c.get(argPiece)
 	c.misc(miscTableFill, table)
-	c.advance(argTo, argPiece)
-	c.rest(argPiece, argLen)
+	c.advance(argTo)
+	c.rest()
 	return c.body()
 }
 
-// tableGrow charges the new elements and then grows in one go: a table is never
-// larger than Options.TableMax, and half a growth could not be taken back.
+// tableGrow charges the whole table, which wazero may have to copy, and then grows
+// in one go: no table is larger than Options.TableMax, and half a growth could not
+// be taken back.
 func (m *module) tableGrow(table uint32) []byte {
-	const value, delta, piece = 0, 1, 2
-	c := assembler{locals: 1}
-	c.piece(m, piece, delta, int32(min(m.opts.TableMax, 1<<27)), 3)
+	const value, delta, piece, all = 0, 1, 2, 3
+	c := assembler{locals: 2}
+	c.misc(miscTableSize, table)
+	c.i32(int32(min(m.opts.TableMax, 1<<27)))
+	c.get(delta)
+	c.get(delta)
+	c.i32(int32(min(m.opts.TableMax, 1<<27)))
+	c.op(codeI32GtU, codeSelect) // more than that fails anyway
+	c.op(codeI32Add)
+	c.set(all)
+	c.piece(m, piece, all, 1<<28, 3)
 	c.get(value)
 	c.get(delta)
 	c.misc(miscTableGrow, table)

@@ -9,6 +9,7 @@ func (s *scanner) block(kind operands, before run) {
 		if !s.dead && s.unpaid > stride/2 {
 			s.charge() // before it, not in every round
 		}
+	default: // try_table pays when it is open, a block never
 	}
 	typ := s.r.pos
 	params, results := s.m.blockType(&s.r)
@@ -23,7 +24,7 @@ func (s *scanner) block(kind operands, before run) {
 		s.push(codeIf, results)
 	case opTryTable:
 		s.openTry(results)
-	case opLoop:
+	default: // opLoop
 		inLoop := s.frames[len(s.frames)-1].locals != none
 		f := s.push(codeLoop, params)
 		f.locals = s.newSet()

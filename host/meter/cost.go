@@ -33,7 +33,7 @@ const (
 // that called it, over and over.
 const MaxRefill = 2 * maxCharge
 
-// What one function may have. All but the depth and the loops are what browsers
+// What one function may have. All but depth, loops and helpers are what browsers
 // allow, and far beyond what compilers make; without them a few bytes could ask
 // for gigabytes here or in wazero.
 const (
@@ -43,4 +43,6 @@ const (
 	maxLoops   = 1 << 16
 	// maxDepth of blocks: Go's compiler makes one for each call.
 	maxDepth = 1 << 16
+	// maxHelpers of one module: each is some twenty times as long as what it is for.
+	maxHelpers = 1000
 )

@@ -1,7 +1,6 @@
 package meter_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
@@ -71,7 +70,7 @@ func TestDataIsMergedUnseen(t *testing.T) {
 					continue
 				}
 				all, _ := mod.Memory().Read(0, mod.Memory().Size())
-				ends[i] = fmt.Sprintf("%x", all)
+				ends[i] = string(all)
 			}
 			if ends[0] != ends[1] || (ends[0] == "trap") != c.traps {
 				t.Errorf("another end (%d and %d bytes)", len(ends[0]), len(ends[1]))

@@ -38,8 +38,8 @@ type label struct {
 	dispatch int32
 	number   int32 // that dispatches here
 	closed   bool
-	turn     int32 // it is the how manieth that closed
-	inner    int32 // the last turn of a loop around it that it does not begin
+	turn     int32 // its place in the order of ends
+	inner    int32 // the turn of the innermost loop around it that begins elsewhere, or none
 	edit     int32
 	enter    int32
 	depth    uint32 // of the wrap's second block, at the label

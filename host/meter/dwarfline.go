@@ -51,7 +51,8 @@ func (d *debug) table(offset uint32) (uint32, bool) {
 	out = append32(out, uint32(6+opcodeBase-1+len(files)))
 	out = append(out, 1, 1, 1, byte(0x100+lineBase), lineRange, opcodeBase)
 	out = append(out, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1)
-	t.out = append(out, files...)
+	out = append(out, files...)
+	t.out = out
 	if !t.run(&body) {
 		return 0, false
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // Every guest that would run for ever comes to a tick again and again.
-func TestSEC01_EveryLoopTicks(t *testing.T) {
+func TestWSM01_EveryLoopTicks(t *testing.T) {
 	k := &ticker{refill: meter.MaxRefill}
 	r := newRuntime(t, k)
 	wasm, _ := rewrite(t, fixture(t, "hostile.wasm"), meter.Options{})

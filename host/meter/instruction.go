@@ -37,6 +37,7 @@ func (s *scanner) instruction(op byte) {
 			s.pay(1)
 		}
 		return
+	default:
 	}
 	if kind != opMisc {
 		s.pay(1)

@@ -12,7 +12,7 @@ import (
 // Modules that are large in one way or other are rewritten, or refused, in memory
 // of the order of their size. (In a time of that order, too: any of them would
 // outlast the test's patience if it were squared.)
-func TestSEC05_LargeModules(t *testing.T) {
+func TestLargeModules(t *testing.T) {
 	repeat := func(n int, b ...byte) []byte { return bytes.Repeat(b, n) }
 	body := func(parts ...[]byte) []byte {
 		return newBuilder().function("f", nil, nil, []byte{i32, i32, i32, i32}, append(bytes.Join(parts, nil), end)).

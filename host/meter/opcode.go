@@ -65,6 +65,7 @@ const (
 	codeI32LtS      = 0x48
 	codeI32LtU      = 0x49
 	codeI32GeS      = 0x4e
+	codeI32GtU      = 0x4b
 	codeI32LeU      = 0x4d
 	codeI64LtU      = 0x54
 	codeI64GtU      = 0x56

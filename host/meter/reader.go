@@ -58,7 +58,7 @@ func (r *reader) u32() uint32 {
 // signed reads a signed LEB128 of at most size bytes.
 func (r *reader) signed(size int) int64 {
 	var v int64
-	for i := 0; i < size; i++ {
+	for i := range size {
 		c := r.u8()
 		v |= int64(c&0x7f) << (7 * i)
 		if c < 0x80 {

@@ -16,7 +16,6 @@ func (m *module) readTables(r *reader) error {
 // its limits: they are part of how modules fit together, and the module that
 // exports it has been through here.
 func (m *module) readTable(r *reader, out []byte) []byte {
-	at := r.pos
 	own := out != nil
 	initial := own && r.more() && r.b[r.pos] == 0x40
 	if initial {
@@ -34,7 +33,7 @@ func (m *module) readTable(r *reader, out []byte) []byte {
 	if r.b[from] <= kindI32 && r.b[from] >= kindV128 {
 		r.fail(malformed(from, "has a table of numbers"))
 	}
-	at = r.pos
+	at := r.pos
 	flags := r.u8()
 	if flags > 1 && r.err == nil {
 		r.fail(refused(at, "has a table that is shared or of 64 bits"))

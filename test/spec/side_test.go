@@ -118,7 +118,7 @@ func (s *side) run(ctx context.Context, c *command, as string) string {
 		mod.ExportedGlobal(meter.ExportBudget).(api.MutableGlobal).Set(0)
 	}
 	if c.Action.Type == "get" {
-		return fmt.Sprint(mod.ExportedGlobal(c.Action.Field).Get())
+		return strconv.FormatUint(mod.ExportedGlobal(c.Action.Field).Get(), 16)
 	}
 	return invoke(ctx, mod.ExportedFunction(c.Action.Field), c)
 }
