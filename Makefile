@@ -16,7 +16,7 @@ each = status=0; for dir in $$($(MODULES)); do echo "== $$dir: $(1)"; (cd "$$dir
 .PHONY: help build plugins demo test race lint clean bench
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 build: ## build bin/mqrun
 	$(GO) build -trimpath -o bin/mqrun ./cmd/mqrun
@@ -48,3 +48,11 @@ clean: ## remove what the other targets built
 bench: ## compare with native programs, about 20 minutes; writes docs/benchmarks.md
 	@command -v clang >/dev/null && command -v wasm-ld >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends clang lld)
 	@mkdir -p docs && cd bench/throughput && $(GO) run . -o ../../docs/benchmarks.md
+
+.PHONY: bench-sandbox bench-hostile
+
+bench-sandbox: ## what the sandbox's limits cost, about a minute; writes docs/sandbox-cost.md
+	@mkdir -p docs && cd bench/sandbox && $(GO) run . -o ../../docs/sandbox-cost.md
+
+bench-hostile: ## a healthy pipeline beside hostile guests, about two minutes
+	@cd bench/sandbox && $(GO) run . hostile

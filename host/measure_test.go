@@ -18,20 +18,21 @@ import (
 
 // measured is what TestMeasureSandbox finds out. CPU in ns by call.
 type measured struct {
-	Jobs       []job
-	TwoWorkers float64 // CPU of a message with two workers, over that with one
-	OverrunMS  float64 // longest that a hostile guest ran past its deadline of 200 ms
-	OverrunOf  string
-	GapMS      float64 // longest pause of a goroutine that wakes every ms while they run
-	GapOf      string
-	RewriteMBs float64
-	InstGoMS   float64 // a fresh instance, its start and one message
-	InstJSONMS float64
-	InstCUS    float64
-	IdleExtra  float64 // KiB that an idle instance takes beside its linear memory
-	Interval   int
-	GoBytes    int
-	Go         string
+	Jobs          []job
+	TwoWorkers    float64 // CPU of a message with two workers, over that with one
+	OverrunMS     float64 // longest that a hostile guest ran past its deadline of 200 ms
+	OverrunOf     string
+	GapMS         float64 // longest pause of a goroutine that wakes every ms while they run
+	GapOf         string
+	RewriteMBs    float64
+	InstGoMS      float64 // a fresh instance, its start and one message
+	InstJSONMS    float64
+	InstCUS       float64
+	IdleC, IdleGo float64 // KiB that an idle instance takes beside its linear memory
+	ControlMS     float64 // the same pause beside two goroutines that are as busy
+	Interval      int
+	GoBytes       int
+	Go            string
 }
 
 type job struct {
@@ -87,7 +88,8 @@ func TestMeasureSandbox(t *testing.T) {
 	m.InstJSONMS = fresh(t, goJSON, event, 60) / 1e6
 	m.InstCUS = fresh(t, guest(t, "bench/c/echo"), kib, 2000) / 1e3
 	m.RewriteMBs = rewriting(t, goJSON)
-	m.IdleExtra = max(idle(t, goMin, kib), idle(t, guest(t, "bench/c/echo"), kib))
+	m.IdleGo, m.IdleC = idle(t, goMin, kib), idle(t, guest(t, "bench/c/echo"), kib)
+	m.ControlMS = control()
 	m.hostiles(t)
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
@@ -266,22 +268,7 @@ func (m *measured) hostiles(t *testing.T) {
 			wasm = guest(t, "hostile/"+h.name)
 		}
 		p := loadBytes(t, open(t, Options{}), wasm, Settings{Limits: h.limits, Workers: 2})
-		stop, beat := make(chan struct{}), make(chan time.Duration)
-		go func() {
-			var gap time.Duration
-			last := time.Now()
-			for {
-				select {
-				case <-stop:
-					beat <- gap
-					return
-				case <-time.After(time.Millisecond):
-				}
-				now := time.Now()
-				gap = max(gap, now.Sub(last))
-				last = now
-			}
-		}()
+		beat := heartbeat()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		var longest time.Duration
@@ -299,8 +286,7 @@ func (m *measured) hostiles(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		close(stop)
-		gap := <-beat
+		gap := beat()
 		t.Logf("%-40s overrun %v, gap %v", h.name, longest, gap)
 		if ms := longest.Seconds() * 1e3; ms > m.OverrunMS {
 			m.OverrunMS, m.OverrunOf = ms, h.name
@@ -309,4 +295,53 @@ func (m *measured) hostiles(t *testing.T) {
 			m.GapMS, m.GapOf = ms, h.name
 		}
 	}
+}
+
+// heartbeat wakes every ms until the function it gives is called, which says how
+// long the longest pause was.
+func heartbeat() (stop func() time.Duration) {
+	end, gap := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var longest time.Duration
+		last := time.Now()
+		for {
+			select {
+			case <-end:
+				gap <- longest
+				return
+			case <-time.After(time.Millisecond):
+			}
+			now := time.Now()
+			longest = max(longest, now.Sub(last))
+			last = now
+		}
+	}()
+	return func() time.Duration { close(end); return <-gap }
+}
+
+// control is the longest pause beside two goroutines that are as busy as guests:
+// what is the machine's.
+func control() float64 {
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				for began := time.Now(); time.Since(began) < 50*time.Microsecond; {
+				}
+				runtime.Gosched()
+			}
+		})
+	}
+	beat := heartbeat()
+	time.Sleep(5 * time.Second)
+	gap := beat()
+	close(stop)
+	wg.Wait()
+	return gap.Seconds() * 1e3
 }
