@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -104,19 +103,7 @@ func (c *cli) selected(ctx context.Context, s *selection, args []string) (*nats.
 
 // confirm asks before more than one dead letter is touched.
 func (c *cli) confirm(s *selection, what string, n int) error {
-	if n <= 1 || s.yes {
-		return nil
-	}
-	in, ok := c.stdin.(*os.File)
-	if !ok || !terminal(in) || !terminal(c.stderr) {
-		return usagef("%s %d dead letters: nobody can be asked here; add -y, or look with --dry-run first", what, n)
-	}
-	fmt.Fprintf(c.stderr, "%s %d dead letters? [y/N] ", what, n)
-	answer, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil || !strings.EqualFold(strings.TrimSpace(answer), "y") {
-		return fmt.Errorf("nothing was done")
-	}
-	return nil
+	return c.agree(fmt.Sprintf("%s %d dead letters", what, n), n <= 1 || s.yes)
 }
 
 // whoami is for the audit lines.

@@ -6,6 +6,11 @@
 //	mqrun validate    check it: the same path as run, without the start
 //	mqrun pub         publish one message, or the lines of a file
 //	mqrun dlq ls      list dead letters; show, replay, purge, log
+//	mqrun sub         print the messages of a subject
+//	mqrun status      what the pipelines do
+//	mqrun explain     a pipeline in words
+//	mqrun consumers   list the pipelines' consumers, remove what is left of one
+//	mqrun streams     which subjects lie elsewhere than a new store would put them
 //	mqrun version     versions of what is built in
 //
 // Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed,

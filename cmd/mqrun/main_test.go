@@ -30,9 +30,10 @@ func TestScripts(t *testing.T) {
 			return copyGuests(e.WorkDir)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code":  exitCode,
-			"await": await,
-			"fill":  fill,
+			"code":        exitCode,
+			"await":       await,
+			"fill":        fill,
+			"awaitorphan": awaitOrphan,
 			"awaitlast": func(ts *testscript.TestScript, _ bool, args []string) {
 				await(ts, false, []string{args[0], "last " + args[1]})
 			},
@@ -87,6 +88,21 @@ func await(ts *testscript.TestScript, _ bool, args []string) {
 		select {
 		case <-ctx.Done():
 			ts.Fatalf("await %s: %v", strings.Join(args, " "), err)
+		case <-t.C:
+		}
+	}
+}
+
+// awaitOrphan waits until a consumer has lost its pipeline.
+func awaitOrphan(ts *testscript.TestScript, _ bool, _ []string) {
+	deadline := time.After(time.Minute)
+	for t := time.NewTicker(50 * time.Millisecond); ; {
+		if err := ts.Exec("mqrun", "consumers", "ls"); err == nil && strings.Contains(ts.ReadFile("stdout"), "orphan") {
+			return
+		}
+		select {
+		case <-deadline:
+			ts.Fatalf("no orphan: %s", ts.ReadFile("stdout"))
 		case <-t.C:
 		}
 	}

@@ -93,6 +93,11 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 	r := newReloader(func() (*config.Config, error) { return c.load(c.configs) }, m.Apply, log)
 	stopWeb, failed := serveWeb(listener, l, r, log)
 	defer func() { err = also(err, stopWeb()) }()
+	stopAPI, err := serveAPI(q, endpoints(l, r), log)
+	if err != nil {
+		return err
+	}
+	defer stopAPI()
 	defer func() { err = also(err, l.drain(ctx, drain)) }()
 
 	if err := r.start(ctx, cfg); err != nil {
