@@ -80,13 +80,17 @@ func (a *attempts) load(ctx context.Context, id identity, floor uint64) error {
 	}
 }
 
-// of tells how often the message in s failed before.
-func (a *attempts) of(ctx context.Context, key string, deliveries uint64) (failures, error) {
+// of tells how often a message failed before.
+func (a *attempts) of(ctx context.Context, id identity, sequence, deliveries uint64) (failures, error) {
 	if deliveries <= 1 {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return a.known[key], nil
+		if len(a.known) == 0 {
+			return failures{}, nil
+		}
+		return a.known[a.key(id, sequence)], nil
 	}
+	key := a.key(id, sequence)
 	e, err := a.kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return failures{}, nil
@@ -108,8 +112,10 @@ func (a *attempts) record(key string, f failures) (publish, error) {
 }
 
 // forget drops a settled message's record from memory.
-func (a *attempts) forget(key string) {
+func (a *attempts) forget(id identity, sequence uint64) {
 	a.mu.Lock()
-	delete(a.known, key)
+	if len(a.known) > 0 {
+		delete(a.known, a.key(id, sequence))
+	}
 	a.mu.Unlock()
 }

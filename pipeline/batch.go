@@ -29,6 +29,7 @@ type batch struct {
 	parkAt string
 	window int // messages admitted at once
 
+	entries   sync.Pool
 	work      context.Context
 	abort     context.CancelFunc
 	queue     chan *entry
@@ -68,12 +69,20 @@ type entry struct {
 	due    time.Time
 }
 
+// reset makes e ready for another message and keeps its memory.
+func (e *entry) reset() {
+	e.forget()
+	e.begun, e.ended, e.parked, e.failed = false, false, false, 0
+	e.v, e.outs, e.due = verdict{}, nil, time.Time{}
+}
+
 func openBatch(ctx context.Context, b *broker, c *chain, in input, out string, log *slog.Logger) (*batch, error) {
 	p := &batch{
 		walker: newWalker(c.cfg.Name, b, log), in: in, out: out, chain: c,
-		src:    &source{identity: newIdentity(c.cfg.Name, in.stream, in.created), redo: in.redo},
-		window: 4 * c.cfg.MaxInFlight,
-		queue:  make(chan *entry, 8*c.cfg.MaxInFlight), quit: make(chan struct{}),
+		src:     &source{identity: newIdentity(c.cfg.Name, in.stream, in.created), redo: in.redo},
+		window:  4 * c.cfg.MaxInFlight,
+		entries: sync.Pool{New: func() any { return new(entry) }},
+		queue:   make(chan *entry, 8*c.cfg.MaxInFlight), quit: make(chan struct{}),
 	}
 	p.attempts = attempts{kv: b.attempts, known: map[string]failures{}}
 	p.work, p.abort = context.WithCancel(context.Background())
@@ -163,7 +172,8 @@ func (p *batch) deliver(pull *mq.Pull, m *nats.Msg) {
 		p.restart(pull, fmt.Errorf("delivery %d came where %d was expected", info.ConsumerSequence, p.expect))
 		return
 	}
-	e := &entry{slot: slot{src: p.src, msg: m, info: info, subject: m.Subject, bytes: int64(len(m.Data))}}
+	e := p.entries.Get().(*entry)
+	e.src, e.msg, e.info, e.subject, e.bytes = p.src, m, info, m.Subject, int64(len(m.Data))
 	if p.src.redo != "" && m.Subject == p.src.redo {
 		if orig := get(m.Header, hdrSubject); orig != "" {
 			e.subject = orig
@@ -266,12 +276,13 @@ func (p *batch) handle(e *entry) {
 	}
 	e.begun, e.chain = true, p.chain
 	p.mu.Unlock()
-	before, err := p.attempts.of(p.work, p.attempts.key(p.src.identity, e.info.Sequence), 1)
+	before, err := p.attempts.of(p.work, p.src.identity, e.info.Sequence, 1)
 	if err != nil {
 		p.log.Warn("attempts unknown", "sequence", e.info.Sequence, "error", err)
 	}
 	e.attempt = e.failed + before.Crashes + 1
-	w := &walk{pipe: p.walker, s: &e.slot, before: before}
+	w := &e.walk
+	w.pipe, w.s, w.before = p.walker, &e.slot, before
 	if exhausted := e.attempt > e.chain.cfg.Retry.Attempts; exhausted || before.Crashes >= crashesDead {
 		e.attempt--
 		w.step = &e.chain.steps[min(before.Step, len(e.chain.steps)-1)]
@@ -412,10 +423,12 @@ func (p *batch) committed(es []*entry) {
 			n++
 		}
 		p.counts.outputs.Add(int64(len(e.outs)))
+		if e.v.action == actNak {
+			heap.Push(&p.waiting, parked{sequence: e.info.Sequence, due: e.due})
+		}
 		switch e.v.action {
 		case actNak:
 			p.counts.naked.Add(1)
-			heap.Push(&p.waiting, parked{sequence: e.info.Sequence, due: e.due})
 		case actDead:
 			p.counts.died(e.v.reason)
 		default:
@@ -424,6 +437,8 @@ func (p *batch) committed(es []*entry) {
 				p.counts.filtered.Add(1)
 			}
 		}
+		e.reset()
+		p.entries.Put(e)
 	}
 	pull := p.pull
 	p.throttle()

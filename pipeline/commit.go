@@ -52,7 +52,9 @@ type committer struct {
 	open, flying *group
 	wait         time.Duration // back-off after a refusal
 	retryAt      time.Time
-	draining     bool
+	header       nats.Header // of the message that is being sent
+	values       [2]string
+	out          nats.Msg
 
 	mu        sync.Mutex
 	blockedBy string
@@ -62,7 +64,7 @@ type committer struct {
 func newCommitter(p *batch, ckpt checkpoint) (*committer, error) {
 	c := &committer{
 		p: p, ckpt: ckpt, inbox: nats.NewInbox(), acks: make(chan *nats.Msg, 16),
-		wake: make(chan struct{}, 1), quit: make(chan struct{}),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), header: nats.Header{},
 	}
 	var err error
 	c.sub, err = p.broker.out.ChanSubscribe(c.inbox+".*", c.acks)
@@ -205,8 +207,14 @@ func (c *committer) add(g *group, e *entry) {
 	if !e.parked {
 		g.last = e.info.Sequence
 	}
-	for _, o := range e.outs {
-		c.publish(g, &nats.Msg{Subject: o.Subject, Header: batchHeader(e.msg.Header, o), Data: o.Data})
+	for i := range e.outs {
+		// No id: one duplicate would make the server refuse the batch, and the
+		// checkpoint says what is stored.
+		o := &e.outs[i]
+		clear(c.header)
+		outputHeader(c.header, e.msg.Header, o.Header)
+		c.out = nats.Msg{Subject: o.Subject, Header: c.header, Data: o.Data}
+		c.publish(g, &c.out)
 	}
 	switch {
 	case e.v.action == actNak:
@@ -216,20 +224,12 @@ func (c *committer) add(g *group, e *entry) {
 	}
 }
 
-// batchHeader is an output's header. It has no id: one duplicate would make
-// the server refuse the batch, and the checkpoint says what is stored.
-func batchHeader(input map[string][]string, o output) nats.Header {
-	h := outputHeader(input, o.Header, "")
-	delete(h, hdrMsgID)
-	return h
-}
-
 // publish sends a message of a group. An error shows at the commit: the batch
 // has a gap then.
 func (c *committer) publish(g *group, m *nats.Msg) {
 	g.msgs++
-	m.Header["Nats-Batch-Id"] = []string{g.id}
-	m.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(g.msgs)}
+	c.values = [2]string{g.id, strconv.Itoa(g.msgs)}
+	m.Header["Nats-Batch-Id"], m.Header["Nats-Batch-Sequence"] = c.values[:1], c.values[1:]
 	if err := c.p.broker.out.PublishMsg(m); err != nil {
 		c.p.log.Debug("publish in a batch", "error", err)
 	}

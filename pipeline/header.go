@@ -52,24 +52,22 @@ next:
 	return h
 }
 
-// outputHeader is what an output carries: the guest's headers, the input's
-// trace context unless the guest set its own, and the id.
-func outputHeader(input map[string][]string, emitted []host.Field, id string) nats.Header {
-	h := make(nats.Header, len(emitted)+1)
+// outputHeader puts into h what an output carries: the guest's headers and,
+// unless the guest set its own, the input's trace context.
+func outputHeader(h nats.Header, input map[string][]string, emitted []host.Field) {
 	own := false
 	for _, f := range emitted {
 		own = own || traced(f.Name)
 		h[f.Name] = append(h[f.Name], f.Value)
 	}
-	if !own {
-		for name, values := range input {
-			if traced(name) {
-				h[name] = values
-			}
+	if own {
+		return
+	}
+	for name, values := range input {
+		if traced(name) {
+			h[name] = values
 		}
 	}
-	h[hdrMsgID] = []string{id}
-	return h
 }
 
 // sendable reports whether the client library sends a header of that name;

@@ -11,19 +11,14 @@ import (
 // line, until s.due: a nak would let those behind it overtake. The server hears
 // that it is still in work. s.mu is held.
 func (p *pipeline) hold(s *slot) {
-	if s.done != nil {
-		s.done()
-	}
+	p.count(s)
 	for _, r := range s.results {
 		p.results.Put(r)
 	}
 	staged := s.bytes - int64(len(s.msg.Data))
 	c := s.chain
-	s.epoch++ // what is answered now belongs to the attempt before
-	clear(s.pubs)
-	s.results, s.pubs = s.results[:0], s.pubs[:0]
-	s.state, s.chain, s.left, s.final, s.done = delayed, nil, 0, nil, nil
-	s.stored, s.armed, s.tries, s.bytes = false, false, 0, s.bytes-staged
+	s.rewind()
+	s.state, s.armed, s.bytes = delayed, false, s.bytes-staged
 	if c != nil {
 		c.leave() // the next attempt is made with what runs then
 	}

@@ -30,14 +30,22 @@ func newIdentity(pipeline, stream string, created time.Time) identity {
 	}
 }
 
-// id is the Nats-Msg-Id of what the message at sequence causes; path is
-// "dlq", or the emit positions from the first step on ("2.0.1"). It is the
+// appendID appends the Nats-Msg-Id of what the message at sequence causes; path
+// is "dlq", or the emit positions from the first step on ("2.0.1"). It is the
 // same for every delivery, so a repeated publish is stored once.
-func (i identity) id(sequence uint64, path string) string {
-	s := i.prefix + strconv.FormatUint(sequence, 10) + ":" + path
-	if len(s) <= maxID {
-		return s
+func (i identity) appendID(b []byte, sequence uint64, path string) []byte {
+	n := len(b)
+	b = append(b, i.prefix...)
+	b = strconv.AppendUint(b, sequence, 10)
+	b = append(b, ':')
+	b = append(b, path...)
+	if len(b)-n <= maxID {
+		return b
 	}
-	h := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(h[:])
+	h := sha256.Sum256(b[n:])
+	return hex.AppendEncode(b[:n], h[:])
+}
+
+func (i identity) id(sequence uint64, path string) string {
+	return string(i.appendID(nil, sequence, path))
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 
 func TestJanitorPurgesOnlyWhatIsReadAndOld(t *testing.T) {
 	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
 	r := newRig(t, `
 plugins: { a: { module: a.wasm }, b: { module: b.wasm } }
 pipelines:
@@ -24,6 +27,7 @@ pipelines:
 	for range n {
 		r.pub("orders.x", strings.Repeat("x", size))
 	}
+	r.read("MQRUN_FIRST", "out.a", n)
 	r.settled("MQRUN", "first")
 	for _, name := range []string{"MQRUN", "MQRUN_FIRST"} { // make both of them full
 		s, err := r.js().Stream(t.Context(), name)
@@ -54,7 +58,7 @@ pipelines:
 		t.Errorf("%d of %d results: want the oldest gone, down to 70 %%", out, n)
 	}
 	r.pub("mqrun.MQRUN.redo.nobody", "kept")
-	close(gate)
+	open()
 	r.settled("MQRUN", "slow")
 	sweep(2 * time.Hour)
 	if in := r.count("MQRUN", "orders.x"); in != 0 {

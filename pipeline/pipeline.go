@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -342,8 +341,7 @@ func (p *pipeline) handle(s *slot) {
 		p.postpone(s, tickEvery) // it is kept, or all goes back
 		return
 	}
-	key := p.attempts.key(s.src.identity, s.info.Sequence)
-	before, err := p.past(s, key)
+	before, err := p.past(s)
 	if err != nil {
 		c.leave()
 		p.log.Warn("attempts unknown, message put off", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
@@ -359,14 +357,15 @@ func (p *pipeline) handle(s *slot) {
 	s.mu.Lock()
 	s.state, s.chain, s.attempt = running, c, before.Failed+1
 	s.mu.Unlock()
-	w := &walk{pipe: p.walker, s: s, before: before}
+	w := &s.walk
+	w.pipe, w.s, w.before = p.walker, s, before
 	// The bound was lowered meanwhile, a crash came before the dead letter, or
 	// the message is what crashes.
 	if exhausted := before.Failed >= c.cfg.Retry.Attempts; exhausted || before.Crashes >= crashesDead {
 		w.step = &c.steps[min(before.Step, len(c.steps)-1)]
 		w.out.failure, w.text = before.Reason, before.Error
 		s.attempt = before.Failed
-		p.settle(s, w, verdict{action: actDead, reason: before.Reason, exhausted: exhausted}, key)
+		p.settle(s, w, verdict{action: actDead, reason: before.Reason, exhausted: exhausted})
 		return
 	}
 	p.counts.handled.Add(1)
@@ -386,16 +385,16 @@ func (p *pipeline) handle(s *slot) {
 			return
 		}
 	}
-	p.settle(s, w, v, key)
+	p.settle(s, w, v)
 }
 
 // past is the record of a message's failures. Of one that was held since its
 // last attempt it is known.
-func (p *pipeline) past(s *slot, key string) (failures, error) {
+func (p *pipeline) past(s *slot) (failures, error) {
 	if s.before.Failed > 0 {
 		return s.before, nil
 	}
-	return p.attempts.of(p.work, key, s.info.Deliveries)
+	return p.attempts.of(p.work, s.src.identity, s.info.Sequence, s.info.Deliveries)
 }
 
 func (p *pipeline) sourceLost(src *source, err error) {
@@ -415,12 +414,7 @@ func (p *pipeline) done(s *slot) {
 		p.results.Put(r)
 	}
 	src, bytes, c, stuck := s.src, s.bytes, s.chain, s.stuck
-	s.results = s.results[:0]
-	clear(s.pubs)
-	s.epoch++
-	s.state, s.src, s.msg, s.chain, s.pubs, s.left, s.final, s.done, s.orphan = free, nil, nil, nil, s.pubs[:0], 0, nil, nil, nil
-	s.lane, s.due, s.armed, s.before = nil, time.Time{}, false, failures{}
-	s.stored, s.stuck, s.tries, s.bytes, s.attempt = false, false, 0, 0, 0
+	s.forget()
 	s.mu.Unlock()
 	if c != nil {
 		c.leave()
@@ -537,16 +531,18 @@ func (p *pipeline) close() {
 	p.chain.retire()
 }
 
+// finalWord is the k of a slot's ack or nak.
+const finalWord = -1
+
 // replySubject is where the server answers the k-th request of a slot.
-func (p *pipeline) replySubject(s *slot, k string) string {
-	var b strings.Builder
-	b.Grow(len(p.inbox) + 24)
-	b.WriteString(p.inbox)
-	b.WriteByte('.')
-	b.WriteString(strconv.Itoa(s.index))
-	b.WriteByte('.')
-	b.WriteString(strconv.FormatUint(uint64(s.epoch), 36))
-	b.WriteByte('.')
-	b.WriteString(k)
-	return b.String()
+func (p *pipeline) replySubject(s *slot, k int) string {
+	n := len(s.arena)
+	b := append(s.arena, p.inbox...)
+	b = append(b, '.')
+	b = strconv.AppendInt(b, int64(s.index), 10)
+	b = append(b, '.')
+	b = strconv.AppendUint(b, uint64(s.epoch), 36)
+	b = append(b, '.')
+	s.arena = strconv.AppendInt(b, int64(k), 10)
+	return s.arena.text(n)
 }

@@ -212,7 +212,7 @@ func (r *rescuer) publish(ctx context.Context, cfg *config.Pipeline, src *source
 		s.subject = orig
 	}
 	a := attempts{kv: r.m.broker.attempts}
-	before, err := a.of(ctx, a.key(src.identity, g.sequence), 2)
+	before, err := a.of(ctx, src.identity, g.sequence, 2)
 	if err != nil {
 		return err
 	}

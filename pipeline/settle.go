@@ -2,13 +2,16 @@ package pipeline
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/mq"
 	"github.com/nats-io/nats.go"
 )
@@ -36,70 +39,101 @@ func random() float64 { return rand.Float64() }
 
 // settle turns a verdict into what must be stored first and the word that
 // ends the delivery.
-func (p *pipeline) settle(s *slot, w *walk, v verdict, key string) {
-	var pubs []publish
-	var before failures // of a message that is tried again in place
-	final, done := ackBody, func() { p.counts.acked.Add(1) }
-	switch v.action {
-	case actAck:
-		for _, o := range w.outs {
-			pubs = append(pubs, publish{subject: o.Subject, header: outputHeader(s.msg.Header, o.Header, s.src.id(s.info.Sequence, o.path)), data: o.Data})
-		}
-		outputs, filtered := int64(len(pubs)), v.filtered
-		done = func() {
-			p.counts.acked.Add(1)
-			p.counts.outputs.Add(outputs)
-			if filtered {
-				p.counts.filtered.Add(1)
-			}
-		}
-	case actNak:
-		f := failures{Failed: s.attempt, Reason: v.reason, Error: w.text, Crashes: w.before.Crashes, Run: w.before.Run}
-		if p.lanes != nil {
-			f.Due = p.now().Add(v.delay)
-			before = f
-		}
-		rec, err := p.attempts.record(key, f)
-		if err != nil {
-			p.log.Error("attempt not recorded", "error", err)
-		} else {
-			pubs = append(pubs, rec)
-		}
-		final = nakBody(v.delay)
-		done = func() { p.counts.naked.Add(1) }
-		p.log.Warn(fmt.Sprintf("%s; attempt %d of %d, next in %v", w.describe(v.reason), s.attempt, s.chain.cfg.Retry.Attempts, v.delay.Round(time.Millisecond)), "step", w.step.name)
-	case actDead:
-		d := w.dead(v, p.now())
-		to, text := s.chain.cfg.DeadLetter, w.describe(v.reason)
-		level := p.log.Warn
-		if to == "none" {
-			to, level = "nowhere (dead_letter: none)", p.log.Error
-		} else {
-			h, data := deadLetter(p.name, s, d, p.broker.limit(to))
-			h[hdrMsgID] = []string{s.src.id(s.info.Sequence, "dlq")}
-			pubs = append(pubs, publish{subject: to, header: h, data: data})
-		}
-		done = func() {
-			p.counts.died(d.reason)
-			level(text+"; dead letter to "+to, "step", d.step, "attempts", d.attempts)
-		}
-	}
+func (p *pipeline) settle(s *slot, w *walk, v verdict) {
 	p.mu.Lock()
 	p.bytes += w.bytes
 	p.mu.Unlock()
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.state, s.final, s.verdict, s.judged = publishing, ackBody, v, true
 	s.bytes += w.bytes
-	s.state, s.final, s.done = publishing, final, done
-	s.pubs, s.left = pubs, len(pubs)
-	s.due, s.before = before.Due, before
+	s.due, s.before = time.Time{}, failures{}
+	switch v.action {
+	case actAck:
+		for i := range w.outs {
+			o := &w.outs[i]
+			pub := s.add()
+			pub.subject, pub.data = o.Subject, o.Data
+			outputHeader(pub.header, s.msg.Header, o.Header)
+			p.identify(s, pub, o.path)
+		}
+	case actNak:
+		s.final = nakBody(v.delay)
+		p.recordAttempt(s, w, v)
+	case actDead:
+		p.bury(s, w, v)
+	}
+	s.left = len(s.pubs)
 	now := p.now()
 	for k := range s.pubs {
 		p.send(s, k, now)
 	}
 	if s.left == 0 {
 		p.finish(s, now)
+	}
+}
+
+// identify gives a publish its id.
+func (p *pipeline) identify(s *slot, pub *publish, path string) {
+	n := len(s.arena)
+	s.arena = s.src.appendID(s.arena, s.info.Sequence, path)
+	pub.id[0] = s.arena.text(n)
+	pub.header[hdrMsgID] = pub.id[:]
+}
+
+// recordAttempt adds the record of a failed attempt to what must be stored.
+func (p *pipeline) recordAttempt(s *slot, w *walk, v verdict) {
+	f := failures{Failed: s.attempt, Reason: v.reason, Error: w.text, Crashes: w.before.Crashes, Run: w.before.Run}
+	if p.lanes != nil { // it is tried again in place
+		f.Due = p.now().Add(v.delay)
+		s.due, s.before = f.Due, f
+	}
+	rec, err := p.attempts.record(p.attempts.key(s.src.identity, s.info.Sequence), f)
+	if err != nil {
+		p.log.Error("attempt not recorded", "error", err)
+	} else {
+		pub := s.add()
+		pub.subject, pub.data = rec.subject, rec.data
+	}
+	p.log.Warn(fmt.Sprintf("%s; attempt %d of %d, next in %v", w.describe(v.reason), s.attempt, s.chain.cfg.Retry.Attempts, v.delay.Round(time.Millisecond)), "step", w.step.name)
+}
+
+// bury adds the dead letter to what must be stored.
+func (p *pipeline) bury(s *slot, w *walk, v verdict) {
+	to := s.chain.cfg.DeadLetter
+	if to == config.DeadLetterNone {
+		s.epitaph = w.describe(v.reason) + "; dead letter to nowhere (dead_letter: none)"
+		return
+	}
+	s.epitaph = w.describe(v.reason) + "; dead letter to " + to
+	pub := s.add()
+	pub.subject = to
+	pub.header, pub.data = deadLetter(p.name, s, w.dead(v, p.now()), p.broker.limit(to))
+	p.identify(s, pub, "dlq")
+}
+
+// count notes what became of a message once it is settled.
+func (p *pipeline) count(s *slot) {
+	if !s.judged {
+		return
+	}
+	switch s.verdict.action {
+	case actAck:
+		p.counts.acked.Add(1)
+		p.counts.outputs.Add(int64(len(s.pubs)))
+		if s.verdict.filtered {
+			p.counts.filtered.Add(1)
+		}
+	case actNak:
+		p.counts.naked.Add(1)
+	case actDead:
+		p.counts.died(s.verdict.reason)
+		level := slog.LevelWarn
+		if s.chain.cfg.DeadLetter == config.DeadLetterNone {
+			level = slog.LevelError
+		}
+		p.log.Log(context.Background(), level, s.epitaph, "attempts", s.attempt)
 	}
 }
 
@@ -131,7 +165,7 @@ func (p *pipeline) giveBack(s *slot, delay time.Duration) {
 }
 
 func (p *pipeline) giveBackLocked(s *slot, delay time.Duration) {
-	s.state, s.final, s.done, s.due = publishing, nakBody(delay), nil, time.Time{}
+	s.state, s.final, s.judged, s.due = publishing, nakBody(delay), false, time.Time{}
 	p.finish(s, p.now())
 }
 
@@ -141,8 +175,8 @@ func (p *pipeline) release(s *slot) { p.giveBack(s, minDelay) }
 // send publishes the k-th message of a slot. s.mu is held.
 func (p *pipeline) send(s *slot, k int, now time.Time) {
 	pub := &s.pubs[k]
-	err := p.broker.out.PublishMsg(&nats.Msg{Subject: pub.subject, Reply: p.replySubject(s, strconv.Itoa(k)), Header: pub.header, Data: pub.data})
-	if err != nil {
+	s.out = nats.Msg{Subject: pub.subject, Reply: p.replySubject(s, k), Header: pub.header, Data: pub.data}
+	if err := p.broker.out.PublishMsg(&s.out); err != nil {
 		p.refused(s, pub, err.Error(), now)
 		return
 	}
@@ -190,7 +224,7 @@ func (p *pipeline) finish(s *slot, now time.Time) {
 	}
 	s.sent = now
 	s.tries++
-	if err := p.broker.out.PublishRequest(s.reply, p.replySubject(s, "a"), s.final); err != nil {
+	if err := p.broker.out.PublishRequest(s.reply, p.replySubject(s, finalWord), s.final); err != nil {
 		p.log.Debug("settle again later", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
 	}
 }
@@ -223,13 +257,13 @@ func (p *pipeline) reply(m *nats.Msg) {
 		s.mu.Unlock()
 		return // a second answer to what was sent twice
 	}
-	if k == "a" {
+	i, err := strconv.Atoi(k)
+	if i == finalWord {
 		p.confirmed(s, m)
 		return
 	}
 	defer s.mu.Unlock()
-	i, err := strconv.Atoi(k)
-	if err != nil || i >= len(s.pubs) || s.state != publishing || s.pubs[i].ok {
+	if err != nil || i < 0 || i >= len(s.pubs) || s.state != publishing || s.pubs[i].ok {
 		return
 	}
 	pub := &s.pubs[i]
@@ -281,16 +315,16 @@ func (p *pipeline) confirmed(s *slot, m *nats.Msg) {
 	}
 	if m.Header.Get("Status") == "503" {
 		p.log.Warn("settled without a consumer", "stream", s.src.stream, "sequence", s.info.Sequence, "error", mq.ErrConsumerLost)
-	} else if s.done != nil {
-		s.done()
+	} else {
+		p.count(s)
 	}
 	orphan := s.orphan
 	if bytes.Equal(s.final, ackBody) {
 		orphan = nil
 	}
-	key := p.attempts.key(s.src.identity, s.info.Sequence)
+	id, sequence := s.src.identity, s.info.Sequence
 	s.mu.Unlock()
-	p.attempts.forget(key)
+	p.attempts.forget(id, sequence)
 	p.done(s)
 	if orphan != nil {
 		orphan()

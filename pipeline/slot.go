@@ -3,6 +3,7 @@ package pipeline
 import (
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/mqrun/mqrun/host"
 	"github.com/mqrun/mqrun/mq"
@@ -46,16 +47,23 @@ type slot struct {
 	final   []byte // the ack or nak
 	sent    time.Time
 	tries   int
-	done    func() // told when the final word is confirmed
 	orphan  func() // the server gave the message up; told when it is not acked after all
 	stuck   bool   // counted in pipeline.stuck
 	attempt int
+	verdict verdict
+	judged  bool   // verdict holds; else the message was given back
+	epitaph string // the line to log once the dead letter is settled
 
 	// Of an ordered pipeline:
 	lane   *lane     // where it stands in line
 	due    time.Time // once pubs are confirmed it is held until then
 	armed  bool      // a timer wakes it
 	before failures  // as recorded at its last attempt here
+
+	// Memory that is used again for the next message.
+	walk  walk
+	out   nats.Msg
+	arena arena
 }
 
 // publish is one message that must be stored before the slot's final word.
@@ -63,12 +71,75 @@ type publish struct {
 	subject string
 	header  nats.Header
 	data    []byte
+	id      [1]string // what the header's id points to
 
 	ok    bool
 	tries int       // refusals in a row
 	sent  time.Time // zero: to be sent at due
 	due   time.Time
 	err   string
+}
+
+// add gives room for one more publish, with the header map of an earlier one.
+func (s *slot) add() *publish {
+	if len(s.pubs) < cap(s.pubs) {
+		s.pubs = s.pubs[:len(s.pubs)+1]
+	} else {
+		s.pubs = append(s.pubs, publish{})
+	}
+	p := &s.pubs[len(s.pubs)-1]
+	h := p.header
+	clear(h)
+	*p = publish{header: h}
+	if h == nil {
+		p.header = make(nats.Header, 2)
+	}
+	return p
+}
+
+// keepPubs bounds the memory that a slot keeps after a message with many
+// outputs.
+const keepPubs = 16
+
+// rewind drops what belonged to the last attempt: what is answered to it now
+// finds nobody.
+func (s *slot) rewind() {
+	for i := range s.pubs {
+		s.pubs[i].data, s.pubs[i].id = nil, [1]string{}
+		clear(s.pubs[i].header)
+	}
+	s.pubs = s.pubs[:0]
+	if cap(s.pubs) > keepPubs {
+		s.pubs = nil
+	}
+	s.walk.reset()
+	s.out = nats.Msg{}
+	s.arena = s.arena[:0]
+	s.results = s.results[:0]
+	s.epoch++
+	s.chain, s.final, s.left, s.tries = nil, nil, 0, 0
+	s.stored, s.judged, s.verdict, s.epitaph = false, false, verdict{}, ""
+}
+
+// forget drops what belonged to the last message.
+func (s *slot) forget() {
+	s.rewind()
+	s.state, s.src, s.msg, s.reply, s.subject = free, nil, nil, "", ""
+	s.bytes, s.attempt, s.stuck, s.orphan = 0, 0, false, nil
+	s.lane, s.due, s.armed, s.before = nil, time.Time{}, false, failures{}
+}
+
+// arena holds the short texts of one message, such as ids and reply subjects,
+// without an allocation for each. They are valid until the slot is forgotten;
+// the client copies what it sends.
+type arena []byte
+
+// text turns what was appended since n into a string.
+func (a arena) text(n int) string {
+	if n == len(a) {
+		return ""
+	}
+	return unsafe.String(&a[n], len(a)-n)
 }
 
 // slots hands out slots by index. It grows when the server sends more than it

@@ -88,6 +88,27 @@ type walk struct {
 	step   *step  // where it failed
 	log    []byte
 	bytes  int64
+	msgs   []*host.Message // by step, used again
+}
+
+// reset makes w ready for another message and keeps its memory.
+func (w *walk) reset() {
+	clear(w.outs)
+	for _, m := range w.msgs {
+		*m = host.Message{}
+	}
+	*w = walk{outs: w.outs[:0], msgs: w.msgs}
+	if cap(w.outs) > keepPubs {
+		w.outs = nil
+	}
+}
+
+// message is what step n gets.
+func (w *walk) message(n int) *host.Message {
+	for len(w.msgs) <= n {
+		w.msgs = append(w.msgs, new(host.Message))
+	}
+	return w.msgs[n]
 }
 
 // output is what leaves the pipeline, with its path.
@@ -102,7 +123,8 @@ var errCancelled = errors.New("stopped before the handler ended")
 // error means that the host stopped it, which is no failure of the message.
 func (w *walk) run(ctx context.Context) error {
 	s := w.s
-	m := host.Message{
+	m := w.message(0)
+	*m = host.Message{
 		Subject: s.subject, Stream: s.src.stream, Pipeline: w.pipe.name,
 		To: s.chain.cfg.To, Deny: s.chain.deny,
 		Data: s.msg.Data, Header: s.msg.Header,
@@ -116,7 +138,7 @@ func (w *walk) run(ctx context.Context) error {
 
 // steps calls step n with m and follows its outputs, depth first. It returns
 // early once the input as a whole has failed.
-func (w *walk) steps(ctx context.Context, n int, m host.Message, path string) error {
+func (w *walk) steps(ctx context.Context, n int, m *host.Message, path string) error {
 	c := w.s.chain
 	st := &c.steps[n]
 	m.Step, m.Last = st.name, n == len(c.steps)-1
@@ -124,7 +146,7 @@ func (w *walk) steps(ctx context.Context, n int, m host.Message, path string) er
 	r := w.pipe.results.Get().(*host.Result)
 	r.Reset()
 	w.s.results = append(w.s.results, r)
-	if err := st.run.Handle(ctx, &m, r); err != nil {
+	if err := st.run.Handle(ctx, m, r); err != nil {
 		return w.failed(st, r, err)
 	}
 	w.log = r.Log
@@ -149,7 +171,8 @@ func (w *walk) steps(ctx context.Context, n int, m host.Message, path string) er
 			at = path + "." + at
 		}
 		if o.Subject == "" && !m.Last {
-			next := m
+			next := w.message(n + 1)
+			*next = *m
 			next.Data, next.Header = o.Data, overlay(m.Header, o.Header)
 			if err := w.steps(ctx, n+1, next, at); err != nil || w.step != nil {
 				return err
@@ -177,7 +200,7 @@ func (w *walk) steps(ctx context.Context, n int, m host.Message, path string) er
 }
 
 func (w *walk) fail(st *step, o outcome, text string) {
-	w.step, w.out, w.text, w.outs = st, o, text, nil
+	w.step, w.out, w.text, w.outs = st, o, text, w.outs[:0]
 }
 
 // failed sorts the error of a call that did not return.
