@@ -95,6 +95,7 @@ func (p *pipeline) takeOver(ctx context.Context) error {
 func (p *pipeline) stepDown(why error) {
 	p.mu.Lock()
 	p.active = false
+	clear(p.lost)
 	p.mu.Unlock()
 	p.log.Warn("standing by: the lease could not be kept", "error", why)
 	p.letGo()

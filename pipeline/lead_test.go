@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/mqrun/mqrun/host"
 	"github.com/mqrun/mqrun/mq"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // newServer is a server that other processes can reach.
@@ -174,11 +176,12 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
-	kv, err := openLeases(t.Context(), e.JetStream())
+	open := func(ctx context.Context) (jetstream.KeyValue, error) { return openLeases(ctx, e.JetStream(), 1<<20) }
+	kv, err := open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b := &lease{kv: kv, key: "x", owner: "a"}, &lease{kv: kv, key: "x", owner: "b"}
+	a, b := &lease{open: open, kv: kv, key: "x", owner: "a"}, &lease{open: open, kv: kv, key: "x", owner: "b"}
 	take := func(l *lease, want bool, holder string) {
 		t.Helper()
 		ok, who, err := l.acquire(t.Context())
@@ -217,4 +220,12 @@ func TestLease(t *testing.T) {
 	if err := b.renew(t.Context()); err == nil || b.held(time.Now()) {
 		t.Errorf("b keeps a's lease: %v", err)
 	}
+	// An operator removes the bucket.
+	if err := e.JetStream().DeleteKeyValue(t.Context(), BucketLeases); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.renew(t.Context()); err == nil {
+		t.Error("a lease was kept in a bucket that is gone")
+	}
+	take(b, true, "")
 }

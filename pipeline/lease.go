@@ -14,7 +14,8 @@ import (
 )
 
 // BucketLeases is the KV bucket of who runs what only one process may run. It
-// is in memory: a lease means nothing once the server has gone.
+// is on the disk: else a server that is started again would give a lease away
+// that somebody is still sure of.
 const BucketLeases = "MQRUN_LEASES"
 
 const (
@@ -26,10 +27,10 @@ const (
 var errLeaseLost = errors.New("lease is lost")
 
 // openLeases makes the bucket.
-func openLeases(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
+func openLeases(ctx context.Context, js jetstream.JetStream, maxBytes int64) (jetstream.KeyValue, error) {
 	kv, err := js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket: BucketLeases, Description: "who runs what only one process may run",
-		TTL: leaseTTL, History: 1, Storage: jetstream.MemoryStorage,
+		TTL: leaseTTL, History: 1, Storage: jetstream.FileStorage, MaxBytes: maxBytes,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make bucket %s: %w", BucketLeases, err)
@@ -42,6 +43,7 @@ func openLeases(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue
 // find out too late that it has lost it. held may be called concurrently with
 // the others, which take turns.
 type lease struct {
+	open       func(context.Context) (jetstream.KeyValue, error)
 	kv         jetstream.KeyValue
 	key, owner string
 
@@ -74,6 +76,13 @@ func (l *lease) acquire(ctx context.Context) (ok bool, holder string, err error)
 	defer cancel()
 	sent := time.Now()
 	rev, err := l.kv.Create(ctx, l.key, l.record())
+	if errors.Is(err, jetstream.ErrNoStreamResponse) { // somebody removed the bucket
+		var kv jetstream.KeyValue
+		if kv, err = l.open(ctx); err == nil {
+			l.kv = kv
+			rev, err = kv.Create(ctx, l.key, l.record())
+		}
+	}
 	if err == nil {
 		l.set(rev, sent.Add(leaseSure))
 		return true, "", nil

@@ -103,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	}
 	m := &Manager{o: o, kv: store{js: o.MQ.JetStream()}, cfg: &config.Config{}, pipelines: map[string]engine{}}
 	m.load = sandboxed(o.Host, &m.kv)
-	b := &broker{js: o.MQ.JetStream(), limit: m.limit, owner: processName()}
+	b := &broker{js: o.MQ.JetStream(), limit: m.limit, owner: processName(), leaseBytes: mq.Budget(o.MaxBytes, 1).KV / 10}
 	var err error
 	if b.in, err = o.MQ.Connect("mqrun deliveries", nats.ReconnectHandler(func(*nats.Conn) { m.reconnected() })); err != nil {
 		return nil, err

@@ -27,14 +27,20 @@ const flushWait = 10 * time.Second
 // on one, publishes and acks on the other; a third gained nothing) and the
 // JetStream API.
 type broker struct {
-	in, out  *nats.Conn
-	js       jetstream.JetStream
-	attempts jetstream.KeyValue
-	owner    string   // this process, in leases
-	journal  *journal // nil: none
-	suspects turn     // of the one message that runs alone
-	state    jetstream.KeyValue
-	limit    func(subject string) int64 // largest message that the subject's stream takes
+	in, out    *nats.Conn
+	js         jetstream.JetStream
+	attempts   jetstream.KeyValue
+	owner      string // this process, in leases
+	leaseBytes int64
+	journal    *journal // nil: none
+	suspects   turn     // of the one message that runs alone
+	state      jetstream.KeyValue
+	limit      func(subject string) int64 // largest message that the subject's stream takes
+}
+
+// leases is the bucket of leases, made when something needs one.
+func (b *broker) leases(ctx context.Context) (jetstream.KeyValue, error) {
+	return openLeases(ctx, b.js, b.leaseBytes)
 }
 
 // walker is what every engine needs to take messages through their steps.
@@ -158,11 +164,11 @@ func (p *pipeline) open(ctx context.Context, inputs []input) error {
 	p.inbox = nats.NewInbox()
 	var err error
 	if p.lanes != nil {
-		kv, err := openLeases(ctx, p.broker.js)
+		kv, err := p.broker.leases(ctx)
 		if err != nil {
 			return fmt.Errorf("pipeline %s: %w", p.name, err)
 		}
-		p.lease = &lease{kv: kv, key: p.name, owner: p.broker.owner}
+		p.lease = &lease{open: p.broker.leases, kv: kv, key: p.name, owner: p.broker.owner}
 	}
 	if p.replies, err = p.broker.out.Subscribe(p.inbox+".*.*.*", p.reply); err != nil {
 		return fmt.Errorf("pipeline %s: subscribe to replies: %w", p.name, err)
