@@ -54,5 +54,5 @@ bench: ## compare with native programs, about 20 minutes; writes docs/benchmarks
 bench-sandbox: ## what the sandbox's limits cost, about a minute; writes docs/sandbox-cost.md
 	@mkdir -p docs && cd bench/sandbox && $(GO) run . -o ../../docs/sandbox-cost.md
 
-bench-hostile: ## a healthy pipeline beside hostile guests, about two minutes
+bench-hostile: ## a healthy pipeline beside hostile guests, about four minutes
 	@cd bench/sandbox && $(GO) run . hostile

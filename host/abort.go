@@ -53,6 +53,7 @@ func asString(mem api.Memory, ptr uint32) string {
 }
 
 func trace(c *call, mem api.Memory, s []uint64) {
+	c.look()
 	line := asString(mem, uint32(s[0]))
 	for i := range min(uint32(s[1]), 5) {
 		line += fmt.Sprintf(" %v", math.Float64frombits(s[2+i]))

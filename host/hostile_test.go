@@ -124,14 +124,15 @@ func TestHostileGuests(t *testing.T) {
 	}
 }
 
-func (h *hostile) run(t *testing.T, r *Runtime) {
-	var wasm []byte
+func (h *hostile) module(t *testing.T) []byte {
 	if h.wasm != nil {
-		wasm = h.wasm()
-	} else {
-		wasm = guest(t, "hostile/"+h.name)
+		return h.wasm()
 	}
-	p, err := r.Load(t.Context(), wasm, Settings{Name: "hostile", File: "hostile.wasm", Workers: 1, Limits: h.limits})
+	return guest(t, "hostile/"+h.name)
+}
+
+func (h *hostile) run(t *testing.T, r *Runtime) {
+	p, err := r.Load(t.Context(), h.module(t), Settings{Name: "hostile", File: "hostile.wasm", Workers: 1, Limits: h.limits})
 	if h.load != "" {
 		if err == nil || !strings.Contains(err.Error(), h.load) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("load:\n got %v\nwant %s", err, h.load)

@@ -245,6 +245,7 @@ func retryAfter(c *call, _ api.Memory, s []uint64) {
 }
 
 func logLine(c *call, mem api.Memory, s []uint64) {
+	c.look() // escaping a line takes longer than most of what guests may ask for
 	levels := []slog.Level{LogDebug: slog.LevelDebug, LogInfo: slog.LevelInfo, LogWarn: slog.LevelWarn, LogError: slog.LevelError}
 	level := slog.LevelError
 	if n := uint32(s[0]); n < uint32(len(levels)) {

@@ -80,6 +80,10 @@ func (g *guestLog) add(c *call, level slog.Level, source string, line []byte, cu
 	if len(line) > MaxLogLine {
 		line, cut = line[:MaxLogLine], cut+len(line)-MaxLogLine
 	}
+	l := c.plugin.settings.Limits
+	if g.lines >= l.LogLines && len(line) > MaxLogTail { // it will be dropped, but for its end in the tail
+		line = line[len(line)-MaxLogTail:]
+	}
 	g.line = escape(g.line[:0], line)
 	if cut > 0 {
 		g.line = fmt.Appendf(g.line, "... (%d more bytes)", cut)
@@ -87,7 +91,6 @@ func (g *guestLog) add(c *call, level slog.Level, source string, line []byte, cu
 	if g.res != nil {
 		g.res.Log = tail(append(append(g.res.Log, g.line...), '\n'), MaxLogTail)
 	}
-	l := c.plugin.settings.Limits
 	if g.lines >= l.LogLines || g.bytes+int64(len(g.line)) > l.LogBytes {
 		g.dropped++
 		return
@@ -143,8 +146,9 @@ func escape(dst, src []byte) []byte {
 		case unicode.IsPrint(r):
 			dst = append(dst, src[:n]...)
 		default:
-			q := strconv.AppendQuoteRune(nil, r)
-			dst = append(dst, q[1:len(q)-1]...)
+			at := len(dst)
+			dst = strconv.AppendQuoteRune(dst, r)
+			dst = append(dst[:at], dst[at+1:len(dst)-1]...) // without the quotes
 		}
 		src = src[n:]
 	}

@@ -22,8 +22,10 @@ type measured struct {
 	TwoWorkers    float64 // CPU of a message with two workers, over that with one
 	OverrunMS     float64 // longest that a hostile guest ran past its deadline of 200 ms
 	OverrunOf     string
+	OverrunMax    float64
 	GapMS         float64 // longest pause of a goroutine that wakes every ms while they run
 	GapOf         string
+	GapMax        float64
 	RewriteMBs    float64
 	InstGoMS      float64 // a fresh instance, its start and one message
 	InstJSONMS    float64
@@ -255,46 +257,48 @@ func idle(t *testing.T, wasm, data []byte) float64 {
 }
 
 // hostiles runs every hostile guest that ends at its deadline, two at once, with
-// a heart that beats every ms.
+// a heart that beats every ms. Of each guest counts the median of some rounds:
+// the worst round is told too, and is often the machine's.
 func (m *measured) hostiles(t *testing.T) {
+	const rounds = 7
 	for _, h := range hostiles() {
 		if h.reason != ReasonTimeout {
 			continue
 		}
-		wasm := []byte(nil)
-		if h.wasm != nil {
-			wasm = h.wasm()
-		} else {
-			wasm = guest(t, "hostile/"+h.name)
+		p := loadBytes(t, open(t, Options{}), h.module(t), Settings{Limits: h.limits, Workers: 2})
+		var overruns, gaps []float64
+		for range rounds {
+			beat := heartbeat()
+			overruns = append(overruns, twice(t, p, h.limits.Timeout).Seconds()*1e3)
+			gaps = append(gaps, beat().Seconds()*1e3)
 		}
-		p := loadBytes(t, open(t, Options{}), wasm, Settings{Limits: h.limits, Workers: 2})
-		beat := heartbeat()
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		var longest time.Duration
-		for range 2 {
-			wg.Go(func() {
-				for range 3 {
-					began := time.Now()
-					if err := p.Handle(t.Context(), message(""), &Result{}); err == nil {
-						t.Errorf("%s returned", h.name)
-					}
-					mu.Lock()
-					longest = max(longest, time.Since(began)-h.limits.Timeout)
-					mu.Unlock()
-				}
-			})
-		}
-		wg.Wait()
-		gap := beat()
-		t.Logf("%-40s overrun %v, gap %v", h.name, longest, gap)
-		if ms := longest.Seconds() * 1e3; ms > m.OverrunMS {
+		t.Logf("%-40s overrun %.1f to %.1f ms, gap %.1f to %.1f ms", h.name, median(overruns), slices.Max(overruns), median(gaps), slices.Max(gaps))
+		if ms := median(overruns); ms > m.OverrunMS {
 			m.OverrunMS, m.OverrunOf = ms, h.name
 		}
-		if ms := gap.Seconds() * 1e3; ms > m.GapMS {
+		if ms := median(gaps); ms > m.GapMS {
 			m.GapMS, m.GapOf = ms, h.name
 		}
+		m.OverrunMax, m.GapMax = max(m.OverrunMax, slices.Max(overruns)), max(m.GapMax, slices.Max(gaps))
 	}
+}
+
+// twice calls a plugin from two goroutines and gives how long the longer call
+// ran past its deadline.
+func twice(t *testing.T, p *Plugin, limit time.Duration) time.Duration {
+	var took [2]time.Duration
+	var wg sync.WaitGroup
+	for i := range took {
+		wg.Go(func() {
+			began := time.Now()
+			if err := p.Handle(t.Context(), message(""), &Result{}); err == nil {
+				t.Error("it returned")
+			}
+			took[i] = time.Since(began)
+		})
+	}
+	wg.Wait()
+	return max(took[0], took[1]) - limit
 }
 
 // heartbeat wakes every ms until the function it gives is called, which says how

@@ -2,7 +2,7 @@
 // they hold.
 //
 //	go run .            the cost: the same guests without limits, with wazero's switch, metered, and in Extism
-//	go run . hostile    a healthy pipeline beside hostile guests
+//	go run . hostile    a healthy pipeline beside hostile guests; names after it choose some
 //
 // Both end with a line RESULT.
 //
@@ -37,7 +37,7 @@ func run(ctx context.Context) error {
 	case "":
 		return cost(ctx, *out)
 	case "hostile":
-		return hostile(ctx)
+		return hostile(ctx, flag.Args()[1:])
 	}
 	return fmt.Errorf("unknown argument %q; it is hostile, or none", flag.Arg(0))
 }
