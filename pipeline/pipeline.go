@@ -547,7 +547,7 @@ func (p *pipeline) replySubject(s *slot, k int) string {
 	b = append(b, '.')
 	b = strconv.AppendInt(b, int64(s.index), 10)
 	b = append(b, '.')
-	b = strconv.AppendUint(b, uint64(s.epoch), 36)
+	b = strconv.AppendUint(b, uint64(s.term), 36)
 	b = append(b, '.')
 	s.arena = strconv.AppendInt(b, int64(k), 10)
 	return s.arena.text(n)

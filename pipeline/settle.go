@@ -175,6 +175,7 @@ func (p *pipeline) release(s *slot) { p.giveBack(s, minDelay) }
 // send publishes the k-th message of a slot. s.mu is held.
 func (p *pipeline) send(s *slot, k int, now time.Time) {
 	pub := &s.pubs[k]
+	s.twice = s.twice || !pub.sent.IsZero()
 	s.out = nats.Msg{Subject: pub.subject, Reply: p.replySubject(s, k), Header: pub.header, Data: pub.data}
 	if err := p.broker.out.PublishMsg(&s.out); err != nil {
 		p.refused(s, pub, err.Error(), now)
@@ -224,6 +225,7 @@ func (p *pipeline) finish(s *slot, now time.Time) {
 	}
 	s.sent = now
 	s.tries++
+	s.twice = s.twice || s.tries > 1
 	if err := p.broker.out.PublishRequest(s.reply, p.replySubject(s, finalWord), s.final); err != nil {
 		p.log.Debug("settle again later", "stream", s.src.stream, "sequence", s.info.Sequence, "error", err)
 	}
@@ -245,15 +247,15 @@ func (p *pipeline) reply(m *nats.Msg) {
 		return
 	}
 	at, rest, _ := strings.Cut(rest, ".")
-	epoch, k, _ := strings.Cut(rest, ".")
+	term, k, _ := strings.Cut(rest, ".")
 	index, err1 := strconv.Atoi(at)
-	e, err2 := strconv.ParseUint(epoch, 36, 32)
+	e, err2 := strconv.ParseUint(term, 36, 32)
 	s := p.slots.at(index)
 	if err1 != nil || err2 != nil || s == nil {
 		return
 	}
 	s.mu.Lock()
-	if s.epoch != uint32(e) {
+	if s.term != uint32(e) {
 		s.mu.Unlock()
 		return // a second answer to what was sent twice
 	}

@@ -22,13 +22,19 @@ const (
 )
 
 // slot is the in-flight state of one message: no goroutine, channel or timer
-// of its own. Replies find it by index; the epoch tells a late reply for an
+// of its own. Replies find it by index; the term tells a late reply for an
 // earlier message in the same slot.
 type slot struct {
 	index int
 
 	mu    sync.Mutex
-	epoch uint32
+	epoch uint32 // counts the messages that it held
+	// term is part of the reply subjects. It only moves on when a second answer
+	// may still come, because something was sent twice: the server keeps the
+	// subjects that it has matched, and new ones for every message would cost it
+	// a tenth of its time.
+	term  uint32
+	twice bool
 	state state
 
 	src     *source
@@ -117,6 +123,10 @@ func (s *slot) rewind() {
 	s.arena = s.arena[:0]
 	s.results = s.results[:0]
 	s.epoch++
+	if s.twice || s.left > 0 {
+		s.term++
+		s.twice = false
+	}
 	s.chain, s.final, s.left, s.tries = nil, nil, 0, 0
 	s.stored, s.judged, s.verdict, s.epitaph = false, false, verdict{}, ""
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +28,30 @@ func (b *bench) finer(g guests) error {
 	if strings.Contains("allocations", b.only) {
 		return b.ownAllocations(g.engine("c-echo", "each", 1))
 	}
+	return nil
+}
+
+// profiled runs one engine under the CPU profiler.
+func (b *bench) profiled(e engine) error {
+	f, err := os.Create(b.profile)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s := settings{sync: 2 * time.Minute, size: 1 << 10, length: b.length, warmUp: b.warmUp, stored: int(60_000 * (b.warmUp + b.length).Seconds())}
+	e2 := engine{e.name, func(j *job) (func() error, error) {
+		stop, err := e.start(j)
+		if err != nil {
+			return nil, err
+		}
+		return func() error { pprof.StopCPUProfile(); return stop() }, pprof.StartCPUProfile(f)
+	}}
+	got, err := run(b.ctx, e2, s)
+	if err != nil {
+		return err
+	}
+	b.figure("rate", got.rate)
+	b.figure("cpu_us", got.cpu)
 	return nil
 }
 

@@ -27,10 +27,11 @@ func main() {
 	quick := flag.Bool("quick", false, "short runs that show whether it works, not how fast it is")
 	report := flag.String("o", "", "write the tables as Markdown to this file")
 	only := flag.String("run", "", "only the parts whose name holds this text")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of the runs of mqrun with commit: each and the C guest to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	b := bench{ctx: ctx, rounds: 5, length: 10 * time.Second, warmUp: 2 * time.Second, only: *only}
+	b := bench{ctx: ctx, profile: *profile, rounds: 5, length: 10 * time.Second, warmUp: 2 * time.Second, only: *only}
 	if *quick {
 		b.rounds, b.length, b.warmUp = 1, 2*time.Second, 500*time.Millisecond
 	}

@@ -15,6 +15,7 @@ type bench struct {
 	rounds         int
 	length, warmUp time.Duration
 	only           string
+	profile        string
 	result         []string
 	tables         []table
 }
@@ -70,6 +71,9 @@ func (b *bench) run() error {
 	defer os.RemoveAll(g.dir)
 	again := native(64)
 	again.name = control
+	if b.profile != "" {
+		return b.profiled(g.engine("c-echo", "each", 1))
+	}
 	all := []engine{
 		native(1), native(64), again, tuned(),
 		g.engine("c-echo", "each", 1), g.engine("go-echo", "each", 1), g.engine("go-json", "each", 1),
