@@ -264,10 +264,21 @@ func TestBatchNeverStartsAnewByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.goNative()
-	_, err = r.m.Apply(t.Context(), r.load(batched))
+	cfg := r.load(batched)
+	_, err = r.m.Apply(t.Context(), cfg)
 	if err == nil || !strings.Contains(err.Error(), "checkpoint") || !strings.Contains(err.Error(), "set-position orders") {
 		t.Errorf("%v; want the missing checkpoint and the cure", err)
 	}
+	if _, _, err := SetPosition(t.Context(), r.js(), cfg, "orders", 11); err == nil || !strings.Contains(err.Error(), "ends at 10") {
+		t.Errorf("%v; want the end of the stream", err)
+	}
+	stream, was, err := SetPosition(t.Context(), r.js(), cfg, "orders", 10)
+	if err != nil || stream != "MQRUN" || was != 0 {
+		t.Fatalf("%s %d %v", stream, was, err)
+	}
+	r.apply(batched)
+	r.feed(10, 20)
+	r.exactly(20, true)
 }
 
 func TestBatchAfterEachGoesOnWhereItWas(t *testing.T) {

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/mq"
 )
 
@@ -40,6 +43,27 @@ func (c *cli) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	return mq.DialSocket(ctx, filepath.Join(cfg.Server.StoreDir, socketName), opts...)
+}
+
+// jetStream is that of the running mqrun, or of the store itself while none
+// runs. done ends it.
+func (c *cli) jetStream(ctx context.Context, cfg *config.Config) (js jetstream.JetStream, done func() error, err error) {
+	nc, err := c.connect(ctx)
+	if err == nil {
+		js, err = jetstream.New(nc)
+		return js, func() error { nc.Close(); return nil }, err
+	}
+	if c.server != "" || !errors.Is(err, mq.ErrNotRunning) {
+		return nil, nil, err
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Server.StoreDir, "FORMAT")); err != nil {
+		return nil, nil, fmt.Errorf("there is no store in %s yet", cfg.Server.StoreDir)
+	}
+	q, err := mq.Open(ctx, mq.Options{StoreDir: cfg.Server.StoreDir, MaxBytes: cfg.Server.MaxBytes, MaxPayload: int(cfg.Server.MaxPayload), Bare: true, Logger: c.logger()})
+	if err != nil {
+		return nil, nil, err
+	}
+	return q.JetStream(), q.Close, nil
 }
 
 // reconnect keeps a connection through a restart of the server. Nothing is

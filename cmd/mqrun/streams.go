@@ -2,16 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/mqrun/mqrun/mq"
 	"github.com/mqrun/mqrun/pipeline"
 )
 
@@ -40,27 +35,11 @@ func (c *cli) planStreams(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	var js jetstream.JetStream
-	nc, err := c.connect(ctx)
-	switch {
-	case err == nil:
-		defer nc.Close()
-		if js, err = jetstream.New(nc); err != nil {
-			return err
-		}
-	case c.server != "" || !errors.Is(err, mq.ErrNotRunning):
-		return err
-	default:
-		if _, err := os.Stat(filepath.Join(cfg.Server.StoreDir, "FORMAT")); err != nil {
-			return fmt.Errorf("plan streams: there is no store in %s yet", cfg.Server.StoreDir)
-		}
-		q, err := mq.Open(ctx, mq.Options{StoreDir: cfg.Server.StoreDir, MaxBytes: cfg.Server.MaxBytes, MaxPayload: int(cfg.Server.MaxPayload), Bare: true, Logger: c.logger()})
-		if err != nil {
-			return err
-		}
-		defer func() { err = also(err, q.Close()) }()
-		js = q.JetStream()
+	js, done, err := c.jetStream(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("plan streams: %w", err)
 	}
+	defer func() { err = also(err, done()) }()
 	moves, err := pipeline.Moves(ctx, js, cfg)
 	if err != nil {
 		return err
