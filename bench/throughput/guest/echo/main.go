@@ -1,4 +1,8 @@
 // Package main is a Go guest that emits its input.
+//
+// # Caveats
+//
+// It is for measuring alone: it checks nothing.
 package main
 
 import mqrun "github.com/mqrun/mqrun/pluginsdk/go"

@@ -1,5 +1,9 @@
 // Package main is a Go guest that decodes its input, changes a field, and
 // emits it encoded again.
+//
+// # Caveats
+//
+// It is for measuring alone: it checks nothing.
 package main
 
 import (
