@@ -53,6 +53,11 @@ func (m *module) function(r *reader, out []byte, typ uint32) []byte {
 		r.fail(s.r.err)
 		return out
 	}
+	m.info.Effort += s.effort()
+	if m.info.Effort > m.opts.MaxEffort {
+		r.fail(refused(body.pos, "takes too long to compile: this function has %d blocks and %d locals", s.blocks, s.locals))
+		return out
+	}
 	b := m.code.body[:0]
 	if s.temp {
 		b = appendU32(b, uint32(groups)+1)

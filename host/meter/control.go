@@ -54,6 +54,7 @@ func (s *scanner) openWrap(f *frame, w wrap) {
 	s.edit(edit{pos: uint32(s.r.pos), kind: editLoop, b: f.wrap})
 	f.outside = s.added + 1
 	s.added += 3
+	s.blocks += 4
 }
 
 func (s *scanner) newSet() int32 {
@@ -113,6 +114,7 @@ func (s *scanner) jumps(kind operands, before run) {
 	}
 	edits := len(s.edits)
 	f := s.target(s.label())
+	s.blocks++
 	s.payBefore(1+f.arity, edits)
 	if kind != opBranch || s.dead || f.kind != codeLoop || f.order == none || !s.jump(f) {
 		s.branch(f)
@@ -135,6 +137,7 @@ func (s *scanner) tableOfLabels(before run) {
 	if s.r.err != nil {
 		return
 	}
+	s.blocks += 1 + len(s.table)/8
 	s.payBefore(1+s.target(s.table[len(s.table)-1]).arity, edits)
 	for _, l := range s.table {
 		s.branch(s.target(l))

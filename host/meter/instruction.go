@@ -104,6 +104,7 @@ func (s *scanner) useLocal(set bool) uint32 {
 		}
 		return 0
 	}
+	s.reads++
 	if in := s.frames[len(s.frames)-1].locals; in != none {
 		s.sets[in].use(l, set)
 	}

@@ -2,8 +2,10 @@ package meter_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/mqrun/mqrun/host/meter"
@@ -44,7 +46,7 @@ func TestLargeModules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			out, _, err := meter.Rewrite(c.wasm, meter.Options{})
+			out, _, err := meter.Rewrite(c.wasm, meter.Options{MaxEffort: 1 << 62})
 			runtime.ReadMemStats(&after)
 			var e *meter.Error
 			if (err == nil) != c.fits || err != nil && !errors.As(err, &e) {
@@ -57,5 +59,29 @@ func TestLargeModules(t *testing.T) {
 				t.Errorf("%d bytes from %d", len(out), len(c.wasm))
 			}
 		})
+	}
+}
+
+// What would keep the compiler busy for minutes, or end the process, is refused.
+func TestCompileBombs(t *testing.T) {
+	ifs := bytes.Repeat([]byte{0x20, 0, 0x04, 0x40, end}, 100_000)
+	var phis []byte
+	for i := range 10_000 {
+		phis = append(binary.AppendUvarint(append(phis, 0x20), uint64(i)), 0x1a)
+	}
+	locals := []byte{1, 0x90, 0x4e, i32} // 10,000
+	for name, body := range map[string][]byte{
+		"blocks": append(append([]byte{1, 1, i32}, ifs...), end),
+		"values": append(append(append(locals, ifs[:5000]...), phis...), end),
+	} {
+		wasm := newBuilder().section(1, []byte{1, 0x60, 0, 0}).section(3, []byte{1, 0}).
+			section(10, append([]byte{1}, sized(body)...)).bytes()
+		_, _, err := meter.Rewrite(wasm, meter.Options{})
+		if err == nil || !strings.Contains(err.Error(), "takes too long to compile") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, _, err := meter.Rewrite(wasm, meter.Options{MaxEffort: 1 << 62}); err != nil {
+			t.Errorf("%s without a limit: %v", name, err)
+		}
 	}
 }

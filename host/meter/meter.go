@@ -22,6 +22,11 @@ type Options struct {
 	TableMax uint32
 	// MaxFunctions of one module. 0 = 1,000,000.
 	MaxFunctions int
+	// MaxEffort bounds what compiling may take: the sum, over the functions, of
+	// b*b + 100*b*l for b basic blocks and l locals. wazero's compiler takes up to
+	// about 50 ns and one byte for each, and cannot be interrupted. 0 = 2e9, which
+	// is twenty Go guests of 3 MB.
+	MaxEffort int64
 	// Merge joins neighbouring data segments where nobody can tell.
 	Merge bool
 }
@@ -32,6 +37,8 @@ type Info struct {
 	Entries int // functions that are charged when they are called
 	Checks  int // charges within long straight code
 	Bulk    int // operations on memory and tables that go through a helper
+	// Effort of compiling, as Options.MaxEffort counts it.
+	Effort int64
 	// Data segments in the module and after merging.
 	SegmentsBefore, SegmentsAfter int
 	// Lines: DWARF is there and was carried over, so traps show source lines.
@@ -49,6 +56,9 @@ func Rewrite(wasm []byte, o Options) ([]byte, *Info, error) {
 	}
 	if o.MaxFunctions == 0 {
 		o.MaxFunctions = 1_000_000
+	}
+	if o.MaxEffort == 0 {
+		o.MaxEffort = 2_000_000_000
 	}
 	sections, err := split(wasm)
 	if err != nil {

@@ -53,6 +53,7 @@ func (s *scanner) misc() {
 			return
 		}
 		s.temp = true
+		s.blocks += 3
 		s.replace(editMemory, k)
 	case miscTableInit, miscTableCopy, miscTableGrow, miscTableFill:
 		s.replace(editElement, k)

@@ -31,6 +31,7 @@ type scanner struct {
 
 	run                      run
 	step                     int // instructions so far
+	blocks, reads            int // basic blocks as compiled, and uses of locals
 	constStep, setStep       int // when the last i32.const and local.set were
 	constant                 int32
 	setLocal                 uint32
@@ -49,6 +50,7 @@ func (s *scanner) code(sig signature) {
 	s.wraps, s.added = s.wraps[:0], 0
 	s.temp, s.leaf, s.dead, s.unpaid, s.exit, s.try = false, true, false, 0, 0, none
 	s.step, s.constStep, s.setStep, s.run = 0, -9, -9, run{}
+	s.blocks, s.reads = 0, 0
 	s.push(codeEnd, int32(sig.results))
 	for len(s.frames) > 0 && s.r.err == nil {
 		s.step++
@@ -71,6 +73,7 @@ func (s *scanner) push(kind byte, arity int32) *frame {
 		}
 	}
 	s.frames = append(s.frames, f)
+	s.blocks++
 	return &s.frames[len(s.frames)-1]
 }
 
@@ -101,6 +104,7 @@ func (s *scanner) charge() {
 	if s.unpaid > 0 {
 		s.edit(edit{pos: uint32(s.at), kind: editCheck, a: s.unpaid})
 		s.unpaid = 0
+		s.blocks += 2
 		s.straight++
 	}
 }
@@ -213,4 +217,12 @@ func (s *scanner) endTry(f *frame) {
 		outer := &s.frames[s.try]
 		outer.inside = max(outer.inside, f.inside)
 	}
+}
+
+// effort is about what the compiler takes for the function, in steps of some 40 ns:
+// it grows with the square of the blocks, and a hundred times as fast with the
+// values that blocks hand on, which is every local in the worst case.
+func (s *scanner) effort() int64 {
+	blocks, locals := int64(s.blocks), int64(min(int(s.locals), s.reads))
+	return blocks*blocks + 100*blocks*locals
 }
