@@ -23,9 +23,9 @@ type Options struct {
 	// MaxFunctions of one module. 0 = 1,000,000.
 	MaxFunctions int
 	// MaxEffort bounds what compiling may take: the sum, over the functions, of
-	// b*b + 100*b*l for b basic blocks and l locals. wazero's compiler takes up to
-	// about 50 ns and one byte for each, and cannot be interrupted. 0 = 2e9, which
-	// is twenty Go guests of 3 MB.
+	// b*(b + 16*l + l*l/16) for b basic blocks and l locals. wazero's compiler takes
+	// up to about 25 ns for each, and cannot be interrupted. 0 = 1e9, which is
+	// thirty Go guests of 3 MB.
 	MaxEffort int64
 	// Merge joins neighbouring data segments where nobody can tell.
 	Merge bool
@@ -58,7 +58,7 @@ func Rewrite(wasm []byte, o Options) ([]byte, *Info, error) {
 		o.MaxFunctions = 1_000_000
 	}
 	if o.MaxEffort == 0 {
-		o.MaxEffort = 2_000_000_000
+		o.MaxEffort = 1_000_000_000
 	}
 	sections, err := split(wasm)
 	if err != nil {
