@@ -11,10 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mqrun/mqrun/host"
-	"github.com/mqrun/mqrun/mq"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/host"
+	"github.com/mqrun/mqrun/mq"
 )
 
 // batch is one running pipeline with `commit: batch`. Messages are handled in

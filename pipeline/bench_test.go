@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mqrun/mqrun/host"
 	"github.com/nats-io/nats.go"
+
+	"github.com/mqrun/mqrun/host"
 )
 
 // BenchmarkEngine moves b.N stored messages of 1 KiB through a native step

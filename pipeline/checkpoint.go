@@ -8,10 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/mqrun/mqrun/config"
-	"github.com/mqrun/mqrun/mq"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/config"
+	"github.com/mqrun/mqrun/mq"
 )
 
 // BucketState remembers what must not be forgotten: that a checkpoint was once

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mqrun/mqrun/host"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/host"
 )
 
 const one = `

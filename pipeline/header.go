@@ -3,8 +3,9 @@ package pipeline
 import (
 	"strings"
 
-	"github.com/mqrun/mqrun/host"
 	"github.com/nats-io/nats.go"
+
+	"github.com/mqrun/mqrun/host"
 )
 
 // Headers of the host's own.

@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
 	"github.com/mqrun/mqrun/host"
 	"github.com/mqrun/mqrun/mq"
-	"github.com/nats-io/nats.go"
 )
 
 func TestOverlay(t *testing.T) {

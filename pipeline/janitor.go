@@ -7,9 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/mqrun/mqrun/mq"
 	"github.com/mqrun/mqrun/subject"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (

@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/mqrun/mqrun/host"
 	"github.com/mqrun/mqrun/mq"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // newServer is a server that other processes can reach.

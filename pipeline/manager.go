@@ -12,12 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/host"
 	"github.com/mqrun/mqrun/mq"
 	"github.com/mqrun/mqrun/subject"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Options are the parts that a Manager works with. It closes none of them.

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mqrun/mqrun/host"
 	"github.com/nats-io/nats.go"
+
+	"github.com/mqrun/mqrun/host"
 )
 
 // ORD-05: the server goes away in the middle of slow handlers and comes back.

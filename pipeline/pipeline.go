@@ -11,10 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/mqrun/mqrun/host"
-	"github.com/mqrun/mqrun/mq"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/host"
+	"github.com/mqrun/mqrun/mq"
 )
 
 // maxInFlightBytes bounds a pipeline's inputs and staged outputs together.

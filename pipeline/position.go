@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/mqrun/mqrun/config"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/config"
 )
 
 // SetPosition says where a pipeline with `commit: batch` goes on: behind the

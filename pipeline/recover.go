@@ -5,8 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/mqrun/mqrun/mq"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/mq"
 )
 
 const (

@@ -9,9 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
 	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/host"
-	"github.com/nats-io/nats.go"
 )
 
 func reloadYAML(module string, more string) string {

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mqrun/mqrun/host"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/host"
 )
 
 func retryAlways(m *host.Message, r *host.Result) error {

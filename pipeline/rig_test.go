@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mqrun/mqrun/config"
-	"github.com/mqrun/mqrun/host"
-	"github.com/mqrun/mqrun/mq"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
+
+	"github.com/mqrun/mqrun/config"
+	"github.com/mqrun/mqrun/host"
+	"github.com/mqrun/mqrun/mq"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,9 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/mq"
-	"github.com/nats-io/nats.go"
 )
 
 // Timers of the settlement. A PubAck or confirmation can be lost with its

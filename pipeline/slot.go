@@ -5,9 +5,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/mqrun/mqrun/host"
 	"github.com/mqrun/mqrun/mq"
-	"github.com/nats-io/nats.go"
 )
 
 type state uint8

@@ -9,9 +9,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/mq"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // source is one input stream of a pipeline with the durable consumer on it.

@@ -4,9 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/host"
-	"pgregory.net/rapid"
 )
 
 var policy = config.Retry{Attempts: 3, Initial: time.Second, Factor: 2, Max: 3 * time.Second, Jitter: 0}
