@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,13 +28,7 @@ func (e *EmbeddedNATS) Connect(name string, opts ...nats.Option) (*nats.Conn, er
 	if err != nil {
 		return nil, fmt.Errorf("connect %q to %s: %w", name, e.where(), err)
 	}
-	live := e.conns[:0]
-	for _, c := range e.conns {
-		if !c.IsClosed() {
-			live = append(live, c)
-		}
-	}
-	e.conns = append(live, nc)
+	e.conns = append(slices.DeleteFunc(e.conns, (*nats.Conn).IsClosed), nc)
 	return nc, nil
 }
 

@@ -66,7 +66,7 @@ func TestSocket(t *testing.T) {
 // shortDir is a folder whose path fits into a socket's address.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mq")
+	dir, err := os.MkdirTemp("", "mq") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func (a *attempts) load(ctx context.Context, id identity, floor uint64) error {
 	if err != nil {
 		return fmt.Errorf("read attempts of %s: %w", id.key, err)
 	}
-	defer w.Stop()
+	defer func() { _ = w.Stop() }()
 	for {
 		select {
 		case <-ctx.Done():

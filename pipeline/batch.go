@@ -31,7 +31,7 @@ type batch struct {
 	window int // messages admitted at once
 
 	entries   sync.Pool
-	work      context.Context
+	work      context.Context //nolint:containedctx // ends with the engine, to stop its guests
 	abort     context.CancelFunc
 	queue     chan *entry
 	quit      chan struct{}
@@ -311,7 +311,7 @@ func (p *batch) handle(e *entry) {
 // judge leaves a verdict for the committer; a dead letter is stored first.
 func (p *batch) judge(e *entry, w *walk, v verdict) {
 	e.v, e.outs = v, w.outs
-	switch v.action {
+	switch v.action { //nolint:exhaustive // nothing else asks for anything
 	case actNak:
 		e.due = p.now().Add(e.v.delay)
 		p.log.Warn(fmt.Sprintf("%s; attempt %d of %d, next in %v", w.describe(e.v.reason), e.attempt, e.chain.cfg.Retry.Attempts, e.v.delay.Round(time.Millisecond)), "step", w.step.name)
@@ -346,7 +346,7 @@ func (p *batch) bury(e *entry, m *nats.Msg, line string) {
 		ctx, cancel := context.WithTimeout(p.work, pubAckWait)
 		r, err := p.broker.out.RequestMsgWithContext(ctx, m)
 		cancel()
-		why := ""
+		var why string
 		if err != nil {
 			why = err.Error()
 		} else {

@@ -21,9 +21,6 @@ const (
 	commitWait    = 5 * time.Second      // for the answer to a commit
 )
 
-// JetStream's error codes that a commit can get.
-const codeWrongLastSequence = 10071
-
 // group is one atomic batch: entries whose messages are on the server, or on
 // their way, and take effect with the checkpoint that ends it.
 type group struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,7 +104,7 @@ func readJournal(b []byte) (run string, crashes []crash) {
 	if len(b) < journalHead || !bytes.HasPrefix(b, journalMagic) || b[headStopping] != 0 {
 		return "", nil
 	}
-	run = fmt.Sprintf("%x", b[headRun:headStopping])
+	run = hex.EncodeToString(b[headRun:headStopping])
 	for b = b[journalHead:]; len(b) >= journalRecord; b = b[journalRecord:] {
 		seq := binary.NativeEndian.Uint64(b[recordSequence:])
 		n := binary.NativeEndian.Uint32(b[recordLength:])

@@ -26,7 +26,7 @@ func (p *pipeline) tick(now time.Time, scratch []*slot) []*slot {
 
 // keep looks after one slot. s.mu is held.
 func (p *pipeline) keep(s *slot, now time.Time) {
-	switch s.state {
+	switch s.state { //nolint:exhaustive // nothing else asks for anything
 	case free:
 		return
 	case settling:

@@ -78,7 +78,7 @@ type pipeline struct {
 	replies  *nats.Subscription
 	inbox    string
 
-	work    context.Context // ends to stop guests
+	work    context.Context //nolint:containedctx // ends with the engine, to stop its guests
 	abort   context.CancelFunc
 	workers sync.WaitGroup
 	queue   chan *slot
@@ -544,7 +544,8 @@ const finalWord = -1
 // replySubject is where the server answers the k-th request of a slot.
 func (p *pipeline) replySubject(s *slot, k int) string {
 	n := len(s.arena)
-	b := append(s.arena, p.inbox...)
+	b := s.arena
+	b = append(b, p.inbox...)
 	b = append(b, '.')
 	b = strconv.AppendInt(b, int64(s.index), 10)
 	b = append(b, '.')

@@ -47,7 +47,7 @@ func loadPlugins(ctx context.Context, load loader, cfg *config.Config, have map[
 		next[name] = pl
 	}
 	if problems != nil {
-		closePlugins(ctx, next, have)
+		_ = closePlugins(ctx, next, have) // they never ran
 		return nil, problems
 	}
 	return next, nil

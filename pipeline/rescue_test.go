@@ -201,7 +201,7 @@ pipelines:
 			return err
 		}
 		if i, err := c.Info(t.Context()); err != nil || i.NumAckPending != 0 || i.Delivered.Stream != 3 {
-			return fmt.Errorf("%+v, %v", i, err)
+			return fmt.Errorf("%+v, %w", i, err)
 		}
 		return nil
 	})

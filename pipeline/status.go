@@ -16,7 +16,7 @@ const (
 	StateBreaker = "breaker" // its plugins kept failing; it tries one message now and then
 	StateStopped = "stopped"
 
-	// Of an ordered pipeline:
+	// StateStandby and the next two are of ordered pipelines.
 	StateStandby    = "standby"    // another process runs it
 	StateRecovering = "recovering" // what was given out before must come back before anything begins
 	StateWaiting    = "waiting"    // too much waits behind keys whose first message is tried again; nothing more is pulled

@@ -64,7 +64,7 @@ func lastOf(ctx context.Context, js jetstream.JetStream, stream, s string, n int
 		info := c.CachedInfo()
 		return int(info.NumPending), st.DeleteConsumer(ctx, info.Name)
 	}
-	low := next
+	var low uint64
 	for back := uint64(n); ; back *= 2 {
 		if low = state.FirstSeq; next-state.FirstSeq > back {
 			low = next - back

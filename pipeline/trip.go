@@ -76,7 +76,7 @@ func (p *pipeline) tell(b *breaker, s *slot, w *walk, v verdict) (spare time.Dur
 		p.throttle()
 	}
 	p.mu.Unlock()
-	switch did {
+	switch did { //nolint:exhaustive // nothing else asks for anything
 	case opened:
 		p.log.Error("paused: " + why)
 	case stayed:

@@ -56,7 +56,8 @@ func TestOBS02_LabelsAreBounded(t *testing.T) {
 		if !ok {
 			continue
 		}
-		for _, l := range strings.Split(labels[:strings.Index(labels, "}")], ",") {
+		labels, _, _ = strings.Cut(labels, "}")
+		for l := range strings.SplitSeq(labels, ",") {
 			if !allowed.MatchString(l) {
 				t.Errorf("%s has the label %s", name, l)
 			}

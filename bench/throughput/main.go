@@ -23,7 +23,9 @@ import (
 	"time"
 )
 
-func main() {
+func main() { os.Exit(doMain()) }
+
+func doMain() int {
 	quick := flag.Bool("quick", false, "short runs that show whether it works, not how fast it is")
 	report := flag.String("o", "", "write the tables as Markdown to this file")
 	only := flag.String("run", "", "only the parts whose name holds this text")
@@ -37,13 +39,14 @@ func main() {
 	}
 	if err := b.run(); err != nil {
 		fmt.Fprintln(os.Stderr, "throughput:", err)
-		os.Exit(1)
+		return 1
 	}
 	if *report != "" {
 		if err := os.WriteFile(*report, []byte(b.markdown()), 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, "throughput:", err)
-			os.Exit(1)
+			return 1
 		}
 	}
 	fmt.Println("RESULT " + strings.Join(b.result, " "))
+	return 0
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -18,7 +17,7 @@ import (
 	"github.com/mqrun/mqrun/mq"
 )
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var quiet = slog.New(slog.DiscardHandler)
 
 // native is the program that one writes: Consume, a synchronous publish with an
 // id, DoubleAck, in some workers.

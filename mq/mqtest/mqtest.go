@@ -102,7 +102,7 @@ func (b *bench) collect(subject, consumer string) <-chan *mq.Message {
 	c := make(chan *mq.Message, 1000)
 	b.subscribe(b.ctx, subject, consumer, func(m *mq.Message) error {
 		if err := m.DoubleAck(m.Ctx); err != nil {
-			return nil // settled or not, the contract allows no error now
+			return nil //nolint:nilerr // settled or not, the contract allows no error now
 		}
 		c <- m
 		return nil
