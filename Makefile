@@ -13,7 +13,7 @@ MODULES = find . -name go.mod ! -path '*/testdata/*' -exec dirname {} \; | sort
 # Runs $(1) in every module and fails at the end when one failed.
 each = status=0; for dir in $$($(MODULES)); do echo "== $$dir: $(1)"; (cd "$$dir" && $(1)) || status=1; done; exit $$status
 
-.PHONY: help build plugins demo test race lint clean bench
+.PHONY: help build plugins demo test test-spec race lint clean bench
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ race: ## go test -race in every module
 lint: ## golangci-lint in every module, go vet for WebAssembly in the SDK
 	@$(call each,$(GOLANGCI) run ./...)
 	@cd pluginsdk/go && GOOS=wasip1 GOARCH=wasm $(GO) vet ./...
+
+test-spec: ## the WebAssembly specification's tests on rewritten modules
+	$(GO) test ./test/spec -count=1 -v
 
 clean: ## remove what the other targets built
 	rm -rf bin plugins/bin
