@@ -43,7 +43,7 @@ lint: ## golangci-lint in every module, go vet for WebAssembly in the SDK
 	@cd pluginsdk/go && GOOS=wasip1 GOARCH=wasm $(GO) vet ./...
 
 test-spec: ## the WebAssembly specification's tests on rewritten modules
-	$(GO) test ./test/spec -count=1 -v
+	@out=$$($(GO) test ./test/spec -count=1 -v) || { echo "$$out"; exit 1; }; echo "$$out" | grep '^RESULT'
 
 clean: ## remove what the other targets built
 	rm -rf bin plugins/bin
