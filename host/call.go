@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -257,16 +258,28 @@ func (c *call) resume(asked int64) {
 	}
 }
 
+// shortNap is what is not worth giving up a turn for.
+const shortNap = 20 * time.Microsecond
+
 // sleep waits for d, or for the end of the call.
 func (c *call) sleep(d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	c.stopAt(c.gate().now())
+	g := c.gate()
+	began := g.now()
+	if d <= shortNap { // it is over before another thread could wake this one
+		for time.Duration(g.now()-began) < d {
+			runtime.Gosched()
+		}
+		c.look()
+		return
+	}
+	c.stopAt(began)
 	if c.nap == nil {
 		c.nap = time.NewTimer(0)
 	}
-	c.gate().leave(&c.turn)
+	g.leave(&c.turn)
 	c.nap.Reset(min(d, c.left()))
 	select {
 	case <-c.nap.C:

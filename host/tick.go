@@ -14,14 +14,18 @@ import (
 
 const (
 	// interval is how many instructions a guest may run between two ticks: some
-	// 50 us of common code, a few ms of the slowest.
-	interval = 100_000
+	// 30 us of common code, a few ms of the slowest.
+	interval = 50_000
 	// pace is how long that may take; a guest that takes longer ticks more often.
 	// A host function that has much to do stops to breathe at the same pace.
 	pace = 100 * time.Microsecond
+	// maxYield is the most that others wait for a guest, unless that is in one
+	// long instruction. nobody is how long it takes to find nobody waiting.
+	maxYield = time.Millisecond
+	nobody   = 3 * time.Microsecond
 	// leastCharge is what a tick counts at least: the calls that led to it may
 	// each have been too short to see.
-	leastCharge = 30 * time.Microsecond
+	leastCharge = 15 * time.Microsecond
 	// maxStack bounds the stack that wazero gives a guest, in bytes. It doubles
 	// it as needed, to 80 MiB, and has old and new at once.
 	maxStack = 16 << 20
@@ -36,6 +40,9 @@ type metering struct {
 	last    int64             // ns on the gate's clock: last tick, or when the call began
 	fuel    int64             // left; 0 = no limit
 	granted int32             // of it, by the last tick
+
+	yieldAt    int64 // ns on the gate's clock: not before
+	yieldAfter time.Duration
 }
 
 // refuel begins a call with all of its fuel.
@@ -84,6 +91,24 @@ func (c *call) tick() int32 {
 	return next
 }
 
+// yield gives the processor to the broker, timers, and whatever else is ready.
+// With nothing ready it costs another thread that wakes up and looks for work,
+// so it is tried less and less often until somebody was there.
+func (m *metering) yield(g *gate, now int64) int64 {
+	if now < m.yieldAt {
+		return now
+	}
+	runtime.Gosched()
+	after := g.now()
+	if time.Duration(after-now) > nobody {
+		m.yieldAfter = 0
+	} else {
+		m.yieldAfter = min(2*m.yieldAfter+pace/2, maxYield)
+	}
+	m.yieldAt = after + int64(m.yieldAfter)
+	return after
+}
+
 // stopAt ends a call whose time is over.
 func (c *call) stopAt(now int64) {
 	if c.limit <= time.Duration(now-c.started) {
@@ -98,8 +123,7 @@ func (c *call) stopAt(now int64) {
 func (c *call) breathe(now int64, used time.Duration) {
 	g := c.gate()
 	c.turn.lane.charge(now, used)
-	runtime.Gosched() // the broker, the garbage collector, timers
-	asked := g.now()
+	asked := c.meter.yield(g, now)
 	c.meter.last = asked
 	if !g.contended() {
 		return
