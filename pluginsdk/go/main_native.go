@@ -62,8 +62,7 @@ func run(name string, args []string, stdin io.Reader, stdout io.Writer) error {
 	}
 	lines := bufio.NewScanner(stdin)
 	lines.Buffer(nil, 64<<20)
-	out := bufio.NewWriter(stdout)
-	enc := json.NewEncoder(out)
+	enc := json.NewEncoder(stdout) // unbuffered: what came before a panic is seen
 	enc.SetEscapeHTML(false)
 	for lines.Scan() {
 		in.Sequence++
@@ -75,7 +74,7 @@ func run(name string, args []string, stdin io.Reader, stdout io.Writer) error {
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("read standard input: %w", err)
 	}
-	return out.Flush()
+	return nil
 }
 
 func printable(sequence uint64, o Outcome) printed {

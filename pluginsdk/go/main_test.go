@@ -32,6 +32,24 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// What came before a panic is printed.
+func TestRun_panic(t *testing.T) {
+	t.Cleanup(func() { guest = plugin{} })
+	Handle(func(m *Message) error {
+		if string(m.Data()) == "bad" {
+			panic("bad")
+		}
+		return nil
+	})
+	var out bytes.Buffer
+	defer func() {
+		if recover() == nil || !strings.Contains(out.String(), `"sequence":1`) {
+			t.Errorf("printed %q; want the first outcome, then the panic", &out)
+		}
+	}()
+	_ = run("plugin", nil, strings.NewReader("good\nbad\n"), &out)
+}
+
 func TestRun_withoutHandler(t *testing.T) {
 	if err := run("plugin", nil, strings.NewReader(""), &bytes.Buffer{}); err == nil {
 		t.Error("got nil; want an error that names mqrun.Handle")
