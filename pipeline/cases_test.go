@@ -69,6 +69,47 @@ func TestACK01_TwoProcessesHandleEachMessageOnce(t *testing.T) {
 	}
 }
 
+// One of two processes is stopped: the durable stays, and the other goes on.
+func TestACK08_SurvivorGoesOn(t *testing.T) {
+	var calls atomic.Int64
+	r := each(t, func(m *host.Message, r *host.Result) error {
+		calls.Add(1)
+		emit(r, "", "ok")
+		return nil
+	})
+	o := r.m.o
+	o.StoreDir = "" // the journal is the first one's
+	other, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.load = r.m.load
+	if _, err := other.Apply(t.Context(), r.m.Config()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		r.pub("orders.x", fmt.Sprint(i))
+	}
+	r.read("MQRUN_ORDERS", "done.orders", 20)
+	r.settled("MQRUN", "orders")
+	if err := other.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		r.pub("orders.x", fmt.Sprint("later", i))
+	}
+	r.read("MQRUN_ORDERS", "done.orders", 30)
+	r.settled("MQRUN", "orders")
+	r.stopManager()
+	if _, err := r.js().Consumer(t.Context(), "MQRUN", "mqrun-orders"); err != nil {
+		t.Errorf("after both have stopped: %v", err)
+	}
+	if n := calls.Load(); n != 30 {
+		t.Errorf("%d calls for 30 messages", n)
+	}
+	r.restartManager(one)
+}
+
 // A process that stood still for longer than ack_wait says so: its ack is
 // confirmed all the same, and somebody else may have handled the message.
 func TestACK01_LateAckIsCounted(t *testing.T) {

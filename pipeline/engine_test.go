@@ -99,6 +99,20 @@ func TestACK02_AckWaitIsKept(t *testing.T) {
 	if n := calls.Load(); n != 6 {
 		t.Errorf("%d handler calls for 6 messages", n)
 	}
+	r.delivered(6)
+}
+
+// delivered checks that the server gave out so many: a handler is not called
+// twice for a delivery that comes while it runs, so calls alone do not show it.
+func (r *rig) delivered(want uint64) {
+	r.t.Helper()
+	c, err := r.js().Consumer(r.t.Context(), "MQRUN", "mqrun-orders")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if got := c.CachedInfo().Delivered.Consumer; got != want {
+		r.t.Errorf("%d deliveries; want %d", got, want)
+	}
 }
 
 func TestACK04_RetryIsDelayed(t *testing.T) {
@@ -131,18 +145,27 @@ func TestACK04_RetryIsDelayed(t *testing.T) {
 
 func TestACK05_LongHandlerIsKeptAlive(t *testing.T) {
 	var calls atomic.Int64
+	begun := make(chan struct{}, 10)
 	r := each(t, func(m *host.Message, r *host.Result) error {
 		calls.Add(1)
+		begun <- struct{}{}
 		time.Sleep(4 * time.Second) // four times ack_wait
 		emit(r, "", "ok")
 		return nil
 	})
 	r.pub("orders.a", "x")
+	<-begun
+	for _, nc := range []*nats.Conn{r.m.broker.in, r.m.broker.out} { // one extension may get lost
+		if err := nc.ForceReconnect(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	r.read("MQRUN_ORDERS", "done.orders", 1)
 	r.settled("MQRUN", "orders")
 	if n := calls.Load(); n != 1 {
 		t.Errorf("%d calls", n)
 	}
+	r.delivered(1)
 	if s := r.m.Status()[0]; s.LateAcks != 0 {
 		t.Errorf("%d late acks", s.LateAcks)
 	}
@@ -332,9 +355,10 @@ func TestDLQ03_ExhaustedMessagesAreDeadLettered(t *testing.T) {
 
 func TestDLQ05_RetriesComeBeforeTheDeadLetter(t *testing.T) {
 	for name, fail := range map[string]func(*host.Result) error{
-		"retry": func(r *host.Result) error { r.Code = host.Retry; return nil },
-		"trap":  func(*host.Result) error { return &host.CallError{Reason: "trap", Text: "unreachable"} },
-		"code":  func(r *host.Result) error { r.Code = 77; return nil },
+		"retry":   func(r *host.Result) error { r.Code = host.Retry; return nil },
+		"trap":    func(*host.Result) error { return &host.CallError{Reason: "trap", Text: "unreachable"} },
+		"timeout": func(*host.Result) error { return &host.CallError{Reason: "timeout", Text: "1s"} },
+		"code":    func(r *host.Result) error { r.Code = 77; return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64

@@ -62,6 +62,38 @@ func TestLIF07_ShutdownWithWorkInHand(t *testing.T) {
 	}
 }
 
+// TestACK05_HungHandlerIsStopped: a handler's time limit ends it, though it is
+// longer than ack_wait, and the keep-alive ends with it: two attempts are two
+// deliveries.
+func TestACK05_HungHandlerIsStopped(t *testing.T) {
+	yaml := strings.NewReplacer("timeout: 1m", "timeout: 2s", "ack_wait: 10m", "ack_wait: 1s, retry: { attempts: 2, initial: 20ms }").Replace(sleeping)
+	p := startRun(t, folder(t, yaml))
+	_, js := p.connect(t)
+	if _, err := js.Publish(t.Context(), "ingest.words", []byte("9 x")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the dead letter is stored and the message acked", func() bool {
+		return streamMsgs(t, js, "MQRUN_DLQ") == 1 && consumerInfo(t, js, "MQRUN", "mqrun-sleep").NumAckPending == 0
+	})
+	s, err := js.Stream(t.Context(), "MQRUN_DLQ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.GetMsg(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, want := range map[string]string{"Mqrun-Reason": "timeout", "Mqrun-Attempts": "2", "Mqrun-Deliveries": "2"} {
+		if got := m.Header.Get(k); got != want {
+			t.Errorf("%s %q, want %q", k, got, want)
+		}
+	}
+	p.signal(t, syscall.SIGTERM)
+	if code := p.end(t); code != exitDone {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // TestLIF07_GraceTooShort: what is not done in time is given back, comes again
 // once, and the exit code says that it was so.
 func TestLIF07_GraceTooShort(t *testing.T) {
