@@ -263,3 +263,27 @@ func TestBreakerIsOnWhenItIsWritten(t *testing.T) {
 		t.Errorf("from the command line: %+v", got)
 	}
 }
+
+func TestWhatGuestsMayHave(t *testing.T) {
+	c := good(t, `host: { memory: 512MiB, running: 3 }
+plugins:
+  a:
+    module: a.wasm
+    limits: { fuel: 1000000, meter: off }
+    allow: { kv: [seen, Totals_2], env: [REGION, HOME] }
+pipelines:
+  p: { from: in.x, steps: a, to: out.x }
+`, config.LoadOptions{})
+	a := c.Plugins["a"]
+	if c.Host != (config.Host{Memory: 512 << 20, Running: 3}) || a.Limits.Fuel != 1_000_000 || a.Limits.Meter ||
+		!cmp.Equal(a.Allow.KV, []string{"seen", "Totals_2"}) || !cmp.Equal(a.Allow.Env, []string{"REGION", "HOME"}) {
+		t.Errorf("%+v %+v", c.Host, a)
+	}
+	if len(c.Warnings) != 1 || c.Warnings[0].String() != `pipelines.yaml:5:37: plugins.a.limits.meter: off trusts the plugin: if it is hostile, it can stop mqrun and all that runs in it` {
+		t.Errorf("%v", c.Warnings)
+	}
+}
+
+func TestBucketsAndVariablesThatAreNone(t *testing.T) {
+	golden(t, "allow")
+}

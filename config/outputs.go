@@ -8,8 +8,11 @@ import (
 	"github.com/mqrun/mqrun/subject"
 )
 
-// allow checks what a plugin may publish.
+// allow checks what a plugin may publish, and tells of one that is trusted.
 func (l *loader) allow(c *Config, p *Plugin) {
+	if !p.Limits.Meter {
+		c.Warnings = append(c.Warnings, l.index.problem("off trusts the plugin: if it is hostile, it can stop mqrun and all that runs in it", "", []string{"plugins", p.Name, "limits", "meter"}))
+	}
 	for i, s := range p.Allow.Publish {
 		path := l.item(i, "plugins", p.Name, "allow", "publish")
 		l.overlaps(p.Allow.Publish[:i], s, path)
