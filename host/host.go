@@ -13,16 +13,29 @@
 // another's exports or stand in for a host module. An instance serves one call
 // at a time and is thrown away after any error.
 //
+// Guests are metered: their code is rewritten when it is loaded (host/meter), so
+// that it comes back every few dozen microseconds. There a guest is stopped when
+// its time or fuel is used up or its caller has gone, gives its turn to another
+// pipeline's, and lets the rest of the process go first. All guests of a Runtime
+// share Options.Running turns and Options.Memory.
+//
 // # Caveats
 //
-// Guests are stopped by wazero's own switch, which looks at loop heads only: a
-// guest that recurses without a loop runs past its deadline, and holds up the
-// garbage collector while it does. The place where a rewritten module takes
-// over is prepare.
+// A trusted plugin (Settings.Trusted) is not metered. wazero's own switch stops
+// it, which looks at loop heads only: such a guest that recurses without a loop
+// runs past its deadline, and holds up the garbage collector while it does.
 //
-// A call whose deadline passes in the moment in which it returns counts as timed out.
+// The time in which a call waits for its turn is not the call's: under load it
+// may end later than its deadline says.
 //
-// Linear memory is mapped outside Go's heap on Unix: Go's memory limit does not see it.
+// Nothing can stop wazero's compiler. A module that takes more than a minute to
+// compile does not load, and until the compiler has ended no other one does.
+//
+// Linear memory is mapped outside Go's heap on Unix: Go's memory limit does not
+// see it. Options.Memory counts what a guest asked for, touched or not; tables
+// and stacks, which are bounded for each guest, come on top.
+//
+// Exceptions of WebAssembly are off: wazero copies the whole stack at every try.
 package host
 
 import (
