@@ -1,7 +1,10 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -88,5 +91,30 @@ func TestStoreHasRoomForSoManyBuckets(t *testing.T) {
 	ps := r.m.kv.ensure(r.ctx(), bucketsOf(append(names, "one-more")...), 1<<30)
 	if len(ps) != 1 || !strings.Contains(ps[0].Message, "more than 16 buckets") {
 		t.Errorf("%v", ps)
+	}
+}
+
+// A guest's kv call ends up in the bucket, which Apply makes.
+func TestKVOfAGuest(t *testing.T) {
+	r := newRig(t, "web: { listen: \"\" }\n", nil)
+	rt, err := host.New(r.ctx(), host.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rt.Close(context.Background()) })
+	wasm, err := os.ReadFile(filepath.Join("..", "host", "testdata", "kv.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.write("kv.wasm", string(wasm))
+	r.m.load = sandboxed(rt, &r.m.kv)
+	r.apply(`plugins: { kv: { module: kv.wasm, allow: { kv: [seen] } } }
+pipelines: { p: { from: in.x, steps: kv, to: out.x } }
+`)
+	const put = "\x01\x00\x00\x00" + "\x04\x00\x00\x00" + "\x01\x00\x00\x00" + "\x05\x00\x00\x00" + "\x00\x00\x00\x00"
+	r.pub("in.x", put+"seen"+"k"+"value")
+	r.idle("p")
+	if v, rev, err := r.m.kv.Get(r.ctx(), "seen", "k"); err != nil || string(v) != "value" || rev != 1 {
+		t.Errorf("%q %d %v", v, rev, err)
 	}
 }
