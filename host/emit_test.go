@@ -35,6 +35,7 @@ func TestEmitThatIsRefused(t *testing.T) {
 		{name: "too many bytes", do: func(s *script) { s.emit("", strings.Repeat("x", 65)) }, errno: ErrnoLimit, failed: "limit", error: "the outputs pass 64 bytes (limits.output_bytes)"},
 		{name: "just enough bytes", do: func(s *script) { s.emit("a.b", strings.Repeat("x", 61)) }, outputs: 1},
 		{name: "header bytes count", do: func(s *script) { s.emitHeader("A", strings.Repeat("x", 60)).emit("", "1234") }, errno: ErrnoLimit, failed: "limit", error: "output_bytes"},
+		{name: "header name that no client sends", do: func(s *script) { s.emitHeader("a(b)", "x") }, errno: ErrnoInvalid, failed: "emit", error: "not a header name"},
 		{name: "too many header bytes", do: func(s *script) { s.emitHeader("A", strings.Repeat("x", 64)) }, errno: ErrnoLimit, failed: "limit", error: "output_bytes"},
 		{name: "the first failure counts", do: func(s *script) { s.emit("_INBOX.x", "").emit("a..b", "") }, errno: ErrnoInvalid, failed: "forbidden", error: "reserved"},
 	}

@@ -256,7 +256,10 @@ func logLine(c *call, mem api.Memory, s []uint64) {
 	c.log.add(c, level, "log", bytes.TrimRight(line[:len(line)-cut], "\r\n"), cut)
 }
 
-// validName reports whether a header name can be sent.
+const separators = `"(),/:;<=>?@[\]{}`
+
+// validName reports whether a header name can be sent: the client library
+// refuses separators, and what it refuses could never be published.
 func validName(b []byte) bool {
-	return len(b) > 0 && !slices.ContainsFunc(b, func(ch byte) bool { return ch <= ' ' || ch >= 0x7f || ch == ':' })
+	return len(b) > 0 && !slices.ContainsFunc(b, func(ch byte) bool { return ch <= ' ' || ch >= 0x7f || strings.IndexByte(separators, ch) >= 0 })
 }

@@ -41,18 +41,13 @@ func deadHeader(pipeline string, s *slot, d dead) nats.Header {
 	redo := s.src.redo != "" && s.msg.Subject == s.src.redo
 	for name, values := range s.msg.Header {
 		switch {
-		case redo && hasPrefixFold(name, prefixOrig): // what it had before it died first
+		case redo && hasPrefixFold(name, prefixOrig) && sendable(name): // what it had before it died first
 			h[name] = values
 			for _, v := range values {
 				room -= len(name) + len(v) + 4
 			}
 		case hasPrefixFold(name, prefixOurs): // a stranger's, or of an earlier dead letter
 		case redo && hasPrefixFold(name, prefixNats): // the replay's own
-		case hasPrefixFold(name, prefixNats):
-			for _, v := range values {
-				room -= len(prefixOrig) + len(name) + len(v)
-			}
-			h[prefixOrig+name] = values
 		case !sendable(name):
 			for _, v := range values {
 				field := base64.StdEncoding.EncodeToString([]byte(name + ": " + v))
@@ -60,6 +55,11 @@ func deadHeader(pipeline string, s *slot, d dead) nats.Header {
 					h[hdrUnsendable] = append(h[hdrUnsendable], field)
 				}
 			}
+		case hasPrefixFold(name, prefixNats):
+			for _, v := range values {
+				room -= len(prefixOrig) + len(name) + len(v)
+			}
+			h[prefixOrig+name] = values
 		default:
 			h[name] = values
 		}
@@ -120,12 +120,12 @@ func headerSize(h nats.Header) int {
 	return n
 }
 
-// deadLetter is the message for the dead letter stream. When it would pass
-// the server's limit, a stub with a pointer to the original (Mqrun-Stream,
+// deadLetter is the message for the dead letter stream. When it or
+// its headers would pass the server's limit, a stub with a pointer to the original (Mqrun-Stream,
 // Mqrun-Sequence) goes there instead.
 func deadLetter(pipeline string, s *slot, d dead, limit int64) (nats.Header, []byte) {
 	h := deadHeader(pipeline, s, d)
-	if int64(headerSize(h)+len(hdrMsgID)+maxID+4+len(s.msg.Data)) <= limit {
+	if size := headerSize(h) + len(hdrMsgID) + maxID + 4; size <= maxHeader && int64(size+len(s.msg.Data)) <= limit {
 		return h, s.msg.Data
 	}
 	for name := range h {

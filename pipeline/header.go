@@ -21,14 +21,18 @@ const (
 	prefixOrig    = "Mqrun-Original-"
 )
 
+// maxHeader is the most that the server stores of one message's headers.
+const maxHeader = 1<<16 - 1
+
 func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 // traced reports whether a header carries W3C trace context, which outputs
-// inherit from their input.
+// inherit from their input. Folding makes "traceſtate" one too, which cannot be
+// sent.
 func traced(name string) bool {
-	return strings.EqualFold(name, "traceparent") || strings.EqualFold(name, "tracestate")
+	return (strings.EqualFold(name, "traceparent") || strings.EqualFold(name, "tracestate")) && sendable(name)
 }
 
 // overlay is what the next step sees: the original's headers, with those of
@@ -69,6 +73,27 @@ func outputHeader(h nats.Header, input map[string][]string, emitted []host.Field
 			h[name] = values
 		}
 	}
+}
+
+// headerBytes is what an output's headers take: the guest's own, and the trace
+// that it inherits.
+func headerBytes(input map[string][]string, emitted []host.Field) int64 {
+	n, own := int64(0), false
+	for _, f := range emitted {
+		own = own || traced(f.Name)
+		n += int64(len(f.Name) + len(f.Value) + 4)
+	}
+	if own {
+		return n
+	}
+	for name, values := range input {
+		if traced(name) {
+			for _, v := range values {
+				n += int64(len(name) + len(v) + 4)
+			}
+		}
+	}
+	return n
 }
 
 // sendable reports whether the client library sends a header of that name;

@@ -182,13 +182,15 @@ func (w *walk) steps(ctx context.Context, n int, m *host.Message, path string) e
 		if o.Subject == "" {
 			o.Subject = c.cfg.To
 		}
-		size := int64(len(o.Data)) + maxID + 64 // the id's header, the trace
-		for _, f := range o.Header {
-			size += int64(len(f.Name) + len(f.Value) + 4)
-		}
+		header := maxID + 64 + headerBytes(w.s.msg.Header, o.Header) // 64: the id's name, a batch's own
+		size := int64(len(o.Data)) + header
 		w.bytes += size
 		if limit := w.pipe.broker.limit(o.Subject); size > limit {
 			w.fail(st, outcome{failure: reasonPublish}, fmt.Sprintf("output %s to %s has %d bytes with its headers; its stream takes %d (max_msg_size)", at, o.Subject, size, limit))
+			return nil
+		}
+		if header > maxHeader {
+			w.fail(st, outcome{failure: reasonPublish}, fmt.Sprintf("output %s to %s has headers of %d bytes; the server takes %d", at, o.Subject, header, maxHeader))
 			return nil
 		}
 		w.outs = append(w.outs, output{Output: o, path: at})

@@ -18,7 +18,7 @@ func reservedHeader(name string) bool {
 }
 
 func validHeaderName(name string) bool {
-	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' })
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) })
 }
 
 // reservedSubject is what no plugin may publish to, whatever its allow.publish says.
