@@ -159,7 +159,7 @@ func TestSEC01_NoSecretInAProblem(t *testing.T) {
 		"auth":       {yaml: "server: { auth: \"s3cret s3cret\" }\n"},
 		"auth list":  {yaml: "server: { auth: [s3cret] }\n"},
 		"auth block": {yaml: "server:\n  auth: |\n    s3cret\n"},
-		"url":        {yaml: "nats: { url: \"nats://user:s3cret@host:4222\" }\n"},
+		"url":        {yaml: "nats: { url: \"nats://user:s3cret@ho st:4222\" }\n"},
 		"variable":   {yaml: "plugins: { a: { module: \"${X}\" } }\npipelines: { p: { from: \"${X} x\", to: \"${X}*\", steps: [\"${X}\"], start: \"${X}\", order: \"${X}\", workers: \"${X}\", ack_wait: \"${X}\" } }\n", o: config.LoadOptions{Env: []string{"X=s3cret"}}},
 		"env":        {yaml: small, o: config.LoadOptions{Env: []string{"MQRUN_SERVER__AUTH=s3cret x", "MQRUN_NATS__URL=nats://s3cret@x", "MQRUN_WEB__TOKEN=s3cret"}}},
 		"set":        {yaml: small, o: config.LoadOptions{Set: []string{"server.auth=s3cret x", "server.auth:s3cret", "nats.url=s3cret"}}},

@@ -17,6 +17,7 @@ type Config struct {
 	Dir       string               `koanf:"-"` // absolute folder of the first file; relative paths start here
 	Files     []string             `koanf:"-"` // the files read, in order, as named by the caller
 	Server    Server               `koanf:"server"`
+	NATS      NATS                 `koanf:"nats"`
 	Web       Web                  `koanf:"web"`
 	Host      Host                 `koanf:"host"`
 	Streams   map[string]*Stream   `koanf:"streams"`
@@ -46,6 +47,23 @@ type Sync struct {
 	Interval time.Duration
 }
 
+// NATS is a server, or a cluster, to use instead of the embedded one.
+type NATS struct {
+	URL      string `koanf:"url"`   // "" = the embedded server; several are split by commas. It may hold a password
+	Creds    string `koanf:"creds"` // absolute path of a credentials file
+	NKey     string `koanf:"nkey"`  // absolute path of a file with an nkey's seed
+	TLS      TLS    `koanf:"tls"`
+	Replicas int    `koanf:"replicas"` // of the streams and buckets that mqrun makes
+}
+
+// TLS is whom to trust and who we are: absolute paths of PEM files. All are
+// optional; a server that asks for TLS gets it without them.
+type TLS struct {
+	CA   string `koanf:"ca"` // "" = the system's
+	Cert string `koanf:"cert"`
+	Key  string `koanf:"key"`
+}
+
 // Web is the HTTP listener for health, metrics and the API.
 type Web struct {
 	Listen string `koanf:"listen"` // host:port on loopback, port 0 = a free one; "" = off
@@ -68,7 +86,7 @@ type Stream struct {
 	Discard         string        `koanf:"discard"`      // new
 	DuplicateWindow time.Duration `koanf:"duplicate_window"`
 	Keep            time.Duration `koanf:"keep"` // how long read messages stay at least; 0 = 2 x duplicate_window
-	Replicas        int           `koanf:"replicas"`
+	Replicas        int           `koanf:"replicas"` // 0 = nats.replicas, or 1
 }
 
 // Plugin is a module with a name and settings.

@@ -139,8 +139,10 @@ func (l *loader) build(merged map[string]any, dir string) (*Config, error) {
 		p.Name = name
 		p.Breaker.On = l.index.under("pipelines", name, "breaker")
 	}
-	if !filepath.IsAbs(c.Server.StoreDir) {
-		c.Server.StoreDir = filepath.Join(dir, c.Server.StoreDir)
+	for _, p := range []*string{&c.Server.StoreDir, &c.NATS.Creds, &c.NATS.NKey, &c.NATS.TLS.CA, &c.NATS.TLS.Cert, &c.NATS.TLS.Key} {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
 	}
 	plugins, _ := merged["plugins"].(map[string]any)
 	for name, p := range c.Plugins {

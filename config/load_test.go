@@ -27,7 +27,7 @@ func good(t *testing.T, yaml string, o config.LoadOptions) *config.Config {
 }
 
 func TestProblemsOfValues(t *testing.T) {
-	for _, prefix := range []string{"breaker", "later", "listen", "not-yaml", "order", "shapes", "subjects"} {
+	for _, prefix := range []string{"breaker", "later", "listen", "nats", "not-yaml", "order", "shapes", "subjects"} {
 		golden(t, prefix)
 	}
 }
@@ -37,11 +37,12 @@ func TestDefaults(t *testing.T) {
 	want := &config.Config{
 		Dir: c.Dir, Files: []string{"pipelines.yaml"},
 		Server: config.Server{StoreDir: filepath.Join(c.Dir, ".mqrun"), MaxBytes: 10 << 30, Sync: config.Sync{Always: true}, MaxPayload: 1 << 20},
+		NATS:   config.NATS{Replicas: 3},
 		Web:    config.Web{Listen: "127.0.0.1:4280"},
 		Host:   config.Host{Memory: 2 << 30},
 		Streams: map[string]*config.Stream{"S-1_A": {
 			Name: "S-1_A", Subjects: []string{"s.>"}, MaxMsgSize: 1<<20 - 64<<10, Retention: "limits", Discard: "new",
-			DuplicateWindow: 2 * time.Minute, Keep: time.Hour, Replicas: 1,
+			DuplicateWindow: 2 * time.Minute, Keep: time.Hour,
 		}},
 		Plugins: map[string]*config.Plugin{"a": {
 			Name: "a", Module: "a.wasm", Path: filepath.Join(c.Dir, "a.wasm"), ABI: "auto", Config: map[string]string{}, ConfigJSON: []byte("{}"),
