@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"slices"
 	"time"
 
@@ -23,7 +22,11 @@ func (e *EmbeddedNATS) Connect(name string, opts ...nats.Option) (*nats.Conn, er
 	if e.stopped {
 		return nil, fmt.Errorf("connect %q: %w", name, ErrClosed)
 	}
-	all := append(defaults(e.log, name), e.target()...)
+	target, err := e.target()
+	if err != nil {
+		return nil, fmt.Errorf("connect %q to %s: %w", name, e.where(), err)
+	}
+	all := append(defaults(e.log, name), target...)
 	nc, err := nats.Connect(e.opts.URL, append(all, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect %q to %s: %w", name, e.where(), err)
@@ -34,14 +37,11 @@ func (e *EmbeddedNATS) Connect(name string, opts ...nats.Option) (*nats.Conn, er
 
 // target are the options that lead to the server: the one in this process, or
 // the one at URL.
-func (e *EmbeddedNATS) target() []nats.Option {
-	switch {
-	case e.srv != nil:
-		return []nats.Option{nats.InProcessServer(e.srv)}
-	case e.opts.Token != "":
-		return []nats.Option{nats.Token(e.opts.Token)}
+func (e *EmbeddedNATS) target() ([]nats.Option, error) {
+	if e.srv != nil {
+		return []nats.Option{nats.InProcessServer(e.srv)}, nil
 	}
-	return nil
+	return e.opts.remote()
 }
 
 // where names the server for people, without passwords.
@@ -49,15 +49,12 @@ func (e *EmbeddedNATS) where() string {
 	if e.srv != nil {
 		return "the embedded server"
 	}
-	u, err := url.Parse(e.opts.URL)
-	if err != nil || u.Host == "" {
-		return "the server"
-	}
-	return u.Scheme + "://" + u.Host
+	return Redacted(e.opts.URL)
 }
 
 func defaults(log *slog.Logger, name string) []nats.Option {
 	log = log.With("connection", name)
+	said := newOnce()
 	return []nats.Option{
 		nats.Name(name),
 		nats.MaxReconnects(-1),
@@ -71,7 +68,10 @@ func defaults(log *slog.Logger, name string) []nats.Option {
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) { log.Info("connected again") }),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
-			if s != nil {
+			switch v, ok := AsViolation(err); {
+			case ok && !said.again(v.Subject):
+				return // it comes with every attempt
+			case s != nil:
 				log.Error("connection error", "subject", s.Subject, "error", err)
 				return
 			}

@@ -80,8 +80,8 @@ func Open(ctx context.Context, o Options) (_ *EmbeddedNATS, err error) {
 	if e.js, err = jetstream.New(e.nc); err != nil {
 		return nil, err
 	}
-	if _, err := e.js.AccountInfo(ctx); err != nil {
-		return nil, fmt.Errorf("ask %s for JetStream: %w", e.where(), err)
+	if err := e.askAccount(ctx); err != nil {
+		return nil, fmt.Errorf("ask %s for JetStream: %w", e.where(), Explain(e.nc, err))
 	}
 	if !o.Bare {
 		if err := e.makeStreams(ctx); err != nil {
@@ -120,12 +120,35 @@ func (e *EmbeddedNATS) makeStreams(ctx context.Context) error {
 		}
 	}
 	b := Budget(e.opts.MaxBytes, outputs)
-	if _, err := EnsureStream(ctx, e.js, StreamSpec{Name: StreamName(), Subjects: e.opts.Subjects, MaxBytes: b.Input}); err != nil {
+	if _, err := EnsureStream(ctx, e.js, StreamSpec{Name: StreamName(), Subjects: e.opts.Subjects, MaxBytes: b.Input, Replicas: e.opts.Replicas}); err != nil {
 		return err
 	}
-	_, err := EnsureStream(ctx, e.js, StreamSpec{Name: DLQStreamName(), Subjects: []string{"dlq.>"}, MaxBytes: b.DLQ, MaxMsgSize: -1})
+	_, err := EnsureStream(ctx, e.js, StreamSpec{Name: DLQStreamName(), Subjects: []string{"dlq.>"}, MaxBytes: b.DLQ, MaxMsgSize: -1, Replicas: e.opts.Replicas})
 	return err
 }
+
+// askAccount finds out whether the server can do what is needed, and how much
+// of it there is for us.
+func (e *EmbeddedNATS) askAccount(ctx context.Context) error {
+	a, err := e.js.AccountInfo(ctx)
+	if err != nil {
+		return err
+	}
+	if a.API.Level < minAPILevel {
+		return fmt.Errorf("nats-server %s is too old: it has JetStream API level %d, and atomic batches need %d; use nats-server %s or newer", e.nc.ConnectedServerVersion(), a.API.Level, minAPILevel, minVersion)
+	}
+	if most := a.Limits.MaxStore; most > 0 && e.srv == nil {
+		e.opts.MaxBytes = min(e.opts.MaxBytes, most/int64(max(e.opts.Replicas, 1)))
+	}
+	return nil
+}
+
+// MaxBytes is what all streams and buckets may hold together: what was asked
+// for, or what the account has when that is less.
+func (e *EmbeddedNATS) MaxBytes() int64 { return e.opts.MaxBytes }
+
+// Replicas is on how many servers streams and buckets are to be kept.
+func (e *EmbeddedNATS) Replicas() int { return max(e.opts.Replicas, 1) }
 
 // GetServer returns the server in this process, or nil when the queue was
 // opened with a URL.

@@ -55,8 +55,16 @@ type Options struct {
 	// own commands; "" is none. Only the owner may use it.
 	Socket string
 	// URL is a NATS server to use instead of an embedded one; StoreDir and
-	// everything about listening is then ignored.
+	// everything about listening is then ignored. Several servers of one cluster
+	// are split by commas.
 	URL string
+	// Creds and NKey are files that say who we are to the server at URL: a
+	// credentials file, or the seed of an nkey. CA, Cert and Key are PEM files:
+	// whom to trust, and our own certificate. All are optional.
+	Creds, NKey, CA, Cert, Key string
+	// Replicas is on how many servers of a cluster streams and buckets are kept;
+	// 0 is 1.
+	Replicas int
 	// Bare makes no streams.
 	Bare bool
 	// Logger gets what happens in the background; nil is slog.Default.
@@ -87,7 +95,7 @@ func (o *Options) check() error {
 		}
 	}
 	if o.URL != "" {
-		return nil
+		return checkURL(o.URL)
 	}
 	switch {
 	case o.StoreDir == "":

@@ -103,6 +103,8 @@ const (
 	codeInsufficientResources jetstream.ErrorCode = 10023
 	codeStorageExceeded       jetstream.ErrorCode = 10047
 	codeSubjectOverlap        jetstream.ErrorCode = 10065
+	codeNoPeers               jetstream.ErrorCode = 10005
+	codeNoCluster             jetstream.ErrorCode = 10074
 	codeStoreFailed           jetstream.ErrorCode = 10077
 	codeTooManyRequests       jetstream.ErrorCode = 10167
 )

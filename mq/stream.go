@@ -58,8 +58,13 @@ func EnsureStream(ctx context.Context, js jetstream.JetStream, s StreamSpec) (*j
 	if hasCode(err, jetstream.JSErrCodeStreamNameInUse) {
 		info, err = ensure(ctx, js, s) // made by somebody else in between
 	}
-	if hasCode(err, codeSubjectOverlap) {
+	switch {
+	case hasCode(err, codeSubjectOverlap):
 		err = overlapError(ctx, js, s, err)
+	case hasCode(err, codeNoCluster):
+		err = fmt.Errorf("%w: the server is no cluster, so it keeps 1 replica and not %d (nats.replicas)", err, s.Replicas)
+	case hasCode(err, codeNoPeers):
+		err = fmt.Errorf("%w: %d replicas need as many servers that run and have room for %d bytes (nats.replicas)", err, max(s.Replicas, 1), s.MaxBytes)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ensure stream %q: %w", s.Name, err)
@@ -119,7 +124,7 @@ func create(ctx context.Context, js jetstream.JetStream, s StreamSpec) (*jetstre
 	// A server that does not know a field drops it without a word.
 	got := st.CachedInfo().Config
 	if !got.AllowAtomicPublish || !got.AllowMsgTTL || got.AllowMsgSchedules != cfg.AllowMsgSchedules {
-		return nil, errors.Join(errors.New("the server is too old: it has no atomic batches or message TTLs; use nats-server 2.14 or newer"),
+		return nil, errors.Join(errors.New("the server is too old: it has no atomic batches or message TTLs; use nats-server "+minVersion+" or newer"),
 			js.DeleteStream(ctx, s.Name))
 	}
 	return st.CachedInfo(), nil
