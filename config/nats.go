@@ -38,8 +38,8 @@ func natsURL(s string) (any, error) {
 }
 
 // nats checks the server that is used instead of the embedded one. Of server's
-// keys only the folder has a meaning then: the crash journal and the compiled
-// modules lie there.
+// keys two have a meaning then: the folder, where the crash journal and the
+// compiled modules lie, and what all streams may hold.
 func (l *loader) nats(c *Config) {
 	if !l.index.has("nats") && c.NATS.URL == "" {
 		l.replicas(c)
@@ -51,8 +51,8 @@ func (l *loader) nats(c *Config) {
 	const both = "nats takes the place of server; only one of them can be there"
 	if l.index.has("server") {
 		l.complain("", both, "nats")
-	} else if s, _ := l.schema.child("server"); slices.ContainsFunc(s.keys(), func(k string) bool { return k != "store_dir" && l.index.has("server", k) }) {
-		l.complain("", both+"; beside it only server.store_dir can be overridden", "server")
+	} else if s, _ := l.schema.child("server"); slices.ContainsFunc(s.keys(), func(k string) bool { return k != "store_dir" && k != "max_bytes" && l.index.has("server", k) }) {
+		l.complain("", both+"; beside it only server.store_dir and server.max_bytes can be overridden", "server")
 	}
 	if n := c.NATS; n.Creds != "" && n.NKey != "" {
 		l.complain("", "creds holds a key already; leave one of them out", "nats", "nkey")

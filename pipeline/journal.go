@@ -29,6 +29,7 @@ const (
 // it is unused, and is written last and cleared first.
 const (
 	journalName   = "journal"
+	journalFiles  = 64 // processes with one folder
 	journalHead   = 512
 	journalRecord = 512 // sequence, step, length of the key, key
 	journalGrow   = 64  // records
@@ -82,13 +83,9 @@ func openJournal(dir string, log *slog.Logger) (*journal, string, []crash, error
 	if dir == "" {
 		return nil, "", nil, nil
 	}
-	path := filepath.Join(dir, journalName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := lockedJournal(dir)
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("open crash journal: %w", err)
-	}
-	if err := lockJournal(f); err != nil {
-		return nil, "", nil, errors.Join(fmt.Errorf("open crash journal %s: %w", path, err), f.Close())
 	}
 	old, err := io.ReadAll(f)
 	if err != nil {
@@ -96,6 +93,26 @@ func openJournal(dir string, log *slog.Logger) (*journal, string, []crash, error
 	}
 	run, crashes := readJournal(old)
 	return &journal{log: log, file: f}, run, crashes, nil
+}
+
+// lockedJournal is the first file that no other process has. Several may share
+// the folder when the server is not theirs; each takes over what one that is
+// gone has left.
+func lockedJournal(dir string) (*os.File, error) {
+	path := filepath.Join(dir, journalName)
+	for n := 1; ; n++ {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err = lockJournal(f); err == nil {
+			return f, nil
+		}
+		if err = errors.Join(err, f.Close()); n == journalFiles {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		path = filepath.Join(dir, fmt.Sprintf("%s-%d", journalName, n+1))
+	}
 }
 
 // readJournal lists what was in work. A file that is no journal, or that a

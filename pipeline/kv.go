@@ -22,8 +22,9 @@ const maxBuckets = 16
 
 // store is the KV buckets of allow.kv over JetStream, as host.KV.
 type store struct {
-	js   jetstream.JetStream
-	open sync.Map // jetstream.KeyValue by name
+	js       jetstream.JetStream
+	replicas int
+	open     sync.Map // jetstream.KeyValue by name
 }
 
 var _ host.KV = (*store)(nil)
@@ -55,7 +56,7 @@ func (s *store) make(ctx context.Context, bucket string, maxBytes int64) error {
 	_, err := s.bucket(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		_, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: bucket, Description: "of plugins (allow.kv)", History: 1, Storage: jetstream.FileStorage, MaxBytes: maxBytes,
+			Bucket: bucket, Description: "of plugins (allow.kv)", History: 1, Storage: jetstream.FileStorage, MaxBytes: maxBytes, Replicas: s.replicas,
 		})
 	}
 	if err != nil {

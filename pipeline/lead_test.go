@@ -177,7 +177,7 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
-	open := func(ctx context.Context) (jetstream.KeyValue, error) { return openLeases(ctx, e.JetStream(), 1<<20) }
+	open := func(ctx context.Context) (jetstream.KeyValue, error) { return openLeases(ctx, e.JetStream(), 1<<20, 1) }
 	kv, err := open(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mqrun/mqrun/mq"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 )
@@ -27,13 +28,13 @@ const (
 var errLeaseLost = errors.New("lease is lost")
 
 // openLeases makes the bucket.
-func openLeases(ctx context.Context, js jetstream.JetStream, maxBytes int64) (jetstream.KeyValue, error) {
-	kv, err := js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+func openLeases(ctx context.Context, js jetstream.JetStream, maxBytes int64, replicas int) (jetstream.KeyValue, error) {
+	kv, err := mq.EnsureBucket(ctx, js, jetstream.KeyValueConfig{
 		Bucket: BucketLeases, Description: "who runs what only one process may run",
-		TTL: leaseTTL, History: 1, Storage: jetstream.FileStorage, MaxBytes: maxBytes,
+		TTL: leaseTTL, History: 1, Storage: jetstream.FileStorage, MaxBytes: maxBytes, Replicas: replicas,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make bucket %s: %w", BucketLeases, err)
+		return nil, err
 	}
 	return kv, nil
 }

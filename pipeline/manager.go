@@ -26,7 +26,7 @@ type Options struct {
 	MQ     *mq.EmbeddedNATS
 	Host   *host.Runtime
 	Logger *slog.Logger // default slog.Default
-	// MaxBytes and MaxPayload are the server's; they bound the streams.
+	// MaxBytes and MaxPayload bound the streams; 0 is what MQ has.
 	MaxBytes, MaxPayload int64
 	// StoreDir is the folder of the crash journal, of this process alone; ""
 	// keeps none, and then a message that kills the process is never found.
@@ -41,6 +41,7 @@ type engine interface {
 	close()
 	tick(now time.Time, scratch []*slot) []*slot
 	reconnected()
+	violated(mq.Violation) // a right is missing
 	status() Status
 }
 
@@ -102,53 +103,29 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	m := &Manager{o: o, kv: store{js: o.MQ.JetStream()}, cfg: &config.Config{}, pipelines: map[string]engine{}}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = o.MQ.MaxBytes()
+	}
+	if o.MaxPayload == 0 {
+		o.MaxPayload = o.MQ.NatsConn().MaxPayload()
+	}
+	m := &Manager{o: o, kv: store{js: o.MQ.JetStream(), replicas: o.MQ.Replicas()}, cfg: &config.Config{}, pipelines: map[string]engine{}}
 	m.load = sandboxed(o.Host, &m.kv)
-	b := &broker{js: o.MQ.JetStream(), limit: m.limit, owner: processName(), leaseBytes: mq.Budget(o.MaxBytes, 1).KV / 10}
+	b := &broker{
+		js: o.MQ.JetStream(), limit: m.limit, owner: processName(), leaseBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
+		replicas: o.MQ.Replicas(), suspects: make(turn, 1),
+	}
+	if err := b.connect(ctx, o, m); err != nil {
+		return nil, err
+	}
 	var err error
-	if b.in, err = o.MQ.Connect("mqrun deliveries", nats.ReconnectHandler(func(*nats.Conn) { m.reconnected() })); err != nil {
-		return nil, err
-	}
-	// Nothing is buffered while the connection is away: the slots publish
-	// again by themselves.
-	if b.out, err = o.MQ.Connect("mqrun settlements", nats.ReconnectBufSize(-1)); err != nil {
-		b.in.Close()
-		return nil, err
-	}
-	b.attempts, err = b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: BucketAttempts, Description: "failed handler calls by message",
-		TTL: attemptsTTL, History: 1, Storage: jetstream.FileStorage,
-		MaxBytes: mq.Budget(o.MaxBytes, 1).KV / 2,
-	})
-	if err != nil {
-		b.in.Close()
-		b.out.Close()
-		return nil, fmt.Errorf("make bucket %s: %w", BucketAttempts, err)
-	}
-	b.state, err = b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: BucketState, Description: "what must not be forgotten", History: 1, Storage: jetstream.FileStorage,
-		MaxBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
-	})
-	if err != nil {
-		b.in.Close()
-		b.out.Close()
-		return nil, fmt.Errorf("make bucket %s: %w", BucketState, err)
-	}
-	if _, err := mq.EnsureStream(ctx, b.js, auditSpec(o.MaxBytes)); err != nil {
-		b.in.Close()
-		b.out.Close()
-		return nil, err
-	}
-	b.suspects = make(turn, 1)
 	if b.journal, err = m.startJournal(ctx, b.attempts); err != nil {
-		b.in.Close()
-		b.out.Close()
+		b.disconnect()
 		return nil, err
 	}
 	m.broker = b
 	if m.rescuer, err = newRescuer(m, b.out); err != nil {
-		b.in.Close()
-		b.out.Close()
+		b.disconnect()
 		return nil, errors.Join(err, b.journal.close())
 	}
 	var life context.Context
@@ -248,6 +225,7 @@ func (m *Manager) Apply(ctx context.Context, cfg *config.Config) (Plan, error) {
 		return Plan{}, problems
 	}
 	undo := func(started map[string]engine, err error) (Plan, error) {
+		err = mq.Explain(m.broker.js.Conn(), err)
 		for _, p := range started {
 			p.close()
 		}
@@ -255,6 +233,9 @@ func (m *Manager) Apply(ctx context.Context, cfg *config.Config) (Plan, error) {
 	}
 	l, err := m.layOut(ctx, cfg)
 	if err != nil {
+		return undo(nil, err)
+	}
+	if err := m.checkRights(ctx, cfg, l); err != nil {
 		return undo(nil, err)
 	}
 	plan := diff(old, cfg, func(p *config.Pipeline) bool {
@@ -359,6 +340,9 @@ func (m *Manager) layOut(ctx context.Context, cfg *config.Config) (layout, error
 		return layout{}, problems
 	}
 	for _, spec := range l.streams {
+		if spec.Replicas == 0 {
+			spec.Replicas = m.broker.replicas
+		}
 		if _, err := mq.EnsureStream(ctx, m.broker.js, spec); err != nil {
 			return layout{}, err
 		}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/mqrun/mqrun/host"
 	"github.com/mqrun/mqrun/mq"
@@ -23,26 +22,6 @@ const maxInFlightBytes = 32 << 20
 
 // flushWait bounds how long a round trip to the server may take at start.
 const flushWait = 10 * time.Second
-
-// broker is what all pipelines of a process share: two connections (deliveries
-// on one, publishes and acks on the other; a third gained nothing) and the
-// JetStream API.
-type broker struct {
-	in, out    *nats.Conn
-	js         jetstream.JetStream
-	attempts   jetstream.KeyValue
-	owner      string // this process, in leases
-	leaseBytes int64
-	journal    *journal // nil: none
-	suspects   turn     // of the one message that runs alone
-	state      jetstream.KeyValue
-	limit      func(subject string) int64 // largest message that the subject's stream takes
-}
-
-// leases is the bucket of leases, made when something needs one.
-func (b *broker) leases(ctx context.Context) (jetstream.KeyValue, error) {
-	return openLeases(ctx, b.js, b.leaseBytes)
-}
 
 // walker is what every engine needs to take messages through their steps.
 type walker struct {
@@ -96,7 +75,8 @@ type pipeline struct {
 	releasing bool          // unstarted messages are given back
 	empty     chan struct{} // closed when draining and nothing is in flight
 	lost      map[string]string
-	leaving   bool // drain has begun
+	denied    map[string]time.Time // rights that are missing, and when the server last said so
+	leaving   bool                 // drain has begun
 
 	breaker *breaker // nil: none
 	parked  []*slot  // wait for it to close
@@ -150,7 +130,7 @@ func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
 		queue: make(chan *slot, 4*c.cfg.MaxInFlight),
 		quit:  make(chan struct{}),
 		empty: make(chan struct{}),
-		lost:  map[string]string{},
+		lost:  map[string]string{}, denied: map[string]time.Time{},
 	}
 	if key := keyOf(c.cfg.Order); key != nil {
 		p.lanes, p.retire = newLanes(key), func() {}

@@ -71,6 +71,9 @@ func diff(old, next *config.Config, sameSteps func(*config.Pipeline) bool) Plan 
 	if !reflect.DeepEqual(old.Server, next.Server) {
 		keys = append(keys, "server")
 	}
+	if !reflect.DeepEqual(old.NATS, next.NATS) {
+		keys = append(keys, "nats")
+	}
 	if !reflect.DeepEqual(old.Web, next.Web) {
 		keys = append(keys, "web")
 	}

@@ -38,6 +38,7 @@ type rig struct {
 	dir    string
 	listen string // of the embedded server
 	url    string // of a server to use instead
+	copies int    // replicas there
 	killed bool
 	mq     *mq.EmbeddedNATS
 	m      *Manager
@@ -78,8 +79,11 @@ func (r *rig) logger() *slog.Logger {
 
 func (r *rig) start() {
 	r.t.Helper()
-	var err error
-	r.mq, err = mq.Open(r.ctx(), mq.Options{URL: r.url, Listen: r.listen, NoAuth: true, StoreDir: filepath.Join(r.dir, "store"), MaxBytes: 1 << 30, SyncInterval: r.sync, Bare: true, Logger: r.logger()})
+	err := os.MkdirAll(filepath.Join(r.dir, "store"), 0o700)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.mq, err = mq.Open(r.ctx(), mq.Options{URL: r.url, Replicas: r.copies, Listen: r.listen, NoAuth: true, StoreDir: filepath.Join(r.dir, "store"), MaxBytes: 1 << 30, SyncInterval: r.sync, Bare: true, Logger: r.logger()})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -94,6 +94,8 @@ func (p *pipeline) status() Status {
 		s.Why = strings.Join(slices.Sorted(maps.Values(p.lost)), "; ")
 	case p.stuck > 0:
 		s.State, s.Why = StateBlocked, p.why
+	case p.missing(p.now()) != "":
+		s.State, s.Why = StateBlocked, p.missing(p.now())
 	case p.breaker != nil && p.breaker.state != breakClosed:
 		s.State, s.Why = StateBreaker, p.breaker.why(p.now())
 	case p.lanes != nil:

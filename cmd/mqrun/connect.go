@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -25,23 +24,26 @@ const dialTimeout = 10 * time.Second
 // connect reaches the running mqrun: at -s, else over the socket in the
 // configured store directory.
 func (c *cli) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
 	if c.server != "" {
-		all := []nats.Option{nats.Name("mqrun"), nats.NoReconnect(), nats.Timeout(dialTimeout)}
-		nc, err := nats.Connect(c.server, append(all, opts...)...)
+		nc, err := mq.Dial(ctx, mq.Options{URL: c.server}, opts...)
 		if errors.Is(err, nats.ErrNoServers) {
-			return nil, fmt.Errorf("connect to %s: nobody answers there; %w", redacted(c.server), mq.ErrNotRunning)
+			return nil, fmt.Errorf("connect to %s: nobody answers there; %w", mq.Redacted(c.server), mq.ErrNotRunning)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("connect to %s: %w", redacted(c.server), err)
-		}
-		return nc, nil
+		return nc, err
 	}
 	cfg, err := c.load(c.configs)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
+	if cfg.NATS.URL != "" {
+		nc, err := mq.Dial(ctx, remote(cfg), opts...)
+		if errors.Is(err, nats.ErrNoServers) {
+			return nil, fmt.Errorf("connect to %s (nats.url): nobody answers there", mq.Redacted(cfg.NATS.URL))
+		}
+		return nc, err
+	}
 	return mq.DialSocket(ctx, filepath.Join(cfg.Server.StoreDir, socketName), opts...)
 }
 
@@ -77,11 +79,11 @@ func reconnect(o *nats.Options) error {
 	return nil
 }
 
-// redacted is a server URL without what it is opened with.
-func redacted(server string) string {
-	u, err := url.Parse(server)
-	if err != nil || u.Host == "" {
-		return "the server given with -s"
+// remote says how to reach the server that is used instead of an embedded one.
+func remote(cfg *config.Config) mq.Options {
+	n := cfg.NATS
+	return mq.Options{
+		URL: n.URL, Creds: n.Creds, NKey: n.NKey, CA: n.TLS.CA, Cert: n.TLS.Cert, Key: n.TLS.Key,
+		Replicas: n.Replicas, MaxBytes: cfg.Server.MaxBytes,
 	}
-	return u.Scheme + "://" + u.Host
 }

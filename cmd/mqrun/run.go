@@ -71,7 +71,7 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 		}
 		defer listener.Close()
 	}
-	q, err := openQueue(ctx, cfg.Server, log)
+	q, err := openQueue(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 	}
 	defer func() { err = also(err, rt.Close(context.WithoutCancel(ctx))) }()
 	m, err := pipeline.Open(ctx, pipeline.Options{
-		MQ: q, Host: rt, Logger: log, MaxBytes: cfg.Server.MaxBytes, MaxPayload: cfg.Server.MaxPayload, StoreDir: cfg.Server.StoreDir,
+		MQ: q, Host: rt, Logger: log, StoreDir: cfg.Server.StoreDir,
 	})
 	if err != nil {
 		return err
@@ -131,7 +131,17 @@ func also(err, more error) error {
 	return errors.Join(err, more)
 }
 
-func openQueue(ctx context.Context, s config.Server, log *slog.Logger) (*mq.EmbeddedNATS, error) {
+func openQueue(ctx context.Context, cfg *config.Config, log *slog.Logger) (*mq.EmbeddedNATS, error) {
+	s := cfg.Server
+	if cfg.NATS.URL != "" {
+		// The crash journal and the compiled modules lie here all the same.
+		if err := os.MkdirAll(s.StoreDir, 0o700); err != nil {
+			return nil, fmt.Errorf("make folder (server.store_dir): %w", err)
+		}
+		o := remote(cfg)
+		o.Bare, o.Logger = true, log
+		return mq.Open(ctx, o)
+	}
 	o := mq.Options{
 		StoreDir: s.StoreDir, MaxBytes: s.MaxBytes, Listen: s.Listen, MaxPayload: int(s.MaxPayload),
 		Socket: filepath.Join(s.StoreDir, socketName), Bare: true, Logger: log,

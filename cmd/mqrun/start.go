@@ -16,8 +16,9 @@ import (
 type started struct {
 	Config    []string       `json:"config"`
 	Store     string         `json:"store"`
-	Sync      string         `json:"sync"`
-	NATS      string         `json:"nats,omitempty"` // without the token
+	Sync      string         `json:"sync,omitempty"`
+	Replicas  int            `json:"replicas,omitempty"` // on a server that is not ours
+	NATS      string         `json:"nats,omitempty"`     // without the token
 	TokenFile string         `json:"token_file,omitempty"`
 	Web       string         `json:"web,omitempty"`
 	Pipelines []startedChain `json:"pipelines"`
@@ -33,10 +34,13 @@ type startedChain struct {
 
 func (c *cli) printStart(cfg *config.Config, q *mq.EmbeddedNATS, l net.Listener) error {
 	s := started{Config: cfg.Files, Store: cfg.Server.StoreDir, Sync: "always", Pipelines: []startedChain{}}
-	if !cfg.Server.Sync.Always {
+	switch {
+	case cfg.NATS.URL != "":
+		s.NATS, s.Sync, s.Replicas = mq.Redacted(cfg.NATS.URL), "", q.Replicas()
+	case !cfg.Server.Sync.Always:
 		s.Sync = cfg.Server.Sync.Interval.String()
 	}
-	if cfg.Server.Listen != "" {
+	if cfg.Server.Listen != "" && cfg.NATS.URL == "" {
 		s.NATS = q.GetServer().ClientURL()
 		if cfg.Server.Auth == "" {
 			s.TokenFile = filepath.Join(cfg.Server.StoreDir, tokenName)
@@ -73,12 +77,17 @@ func (s started) rows(cfg *config.Config) [][]string {
 	if url == "" {
 		url = "off"
 	}
-	rows := [][]string{
-		{"config", strings.Join(s.Config, ", ")},
-		{"store", fmt.Sprintf("%s, at most %s, %s", s.Store, size(cfg.Server.MaxBytes), durable)},
-		{"nats", client},
-		{"web", url},
+	rows := [][]string{{"config", strings.Join(s.Config, ", ")}}
+	if cfg.NATS.URL != "" {
+		rows = append(rows,
+			[]string{"nats", fmt.Sprintf("%s, %d replicas; how often it syncs is its own setting (sync_interval)", s.NATS, s.Replicas)},
+			[]string{"folder", s.Store + ", for the crash journal and compiled modules"})
+	} else {
+		rows = append(rows,
+			[]string{"store", fmt.Sprintf("%s, at most %s, %s", s.Store, size(cfg.Server.MaxBytes), durable)},
+			[]string{"nats", client})
 	}
+	rows = append(rows, []string{"web", url})
 	for i, p := range s.Pipelines {
 		head := ""
 		if i == 0 {

@@ -1,0 +1,75 @@
+package pipeline
+
+import (
+	"context"
+
+	"github.com/mqrun/mqrun/mq"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// broker is what all pipelines of a process share: two connections (deliveries
+// on one, publishes and acks on the other; a third gained nothing) and the
+// JetStream API.
+type broker struct {
+	in, out    *nats.Conn
+	js         jetstream.JetStream
+	attempts   jetstream.KeyValue
+	owner      string // this process, in leases
+	leaseBytes int64
+	replicas   int      // of what is made
+	journal    *journal // nil: none
+	suspects   turn     // of the one message that runs alone
+	state      jetstream.KeyValue
+	limit      func(subject string) int64 // largest message that the subject's stream takes
+}
+
+// leases is the bucket of leases, made when something needs one.
+func (b *broker) leases(ctx context.Context) (jetstream.KeyValue, error) {
+	return openLeases(ctx, b.js, b.leaseBytes, b.replicas)
+}
+
+// connect makes the connections and what mqrun keeps for itself.
+func (b *broker) connect(ctx context.Context, o Options, m *Manager) (err error) {
+	defer func() {
+		if err != nil {
+			b.disconnect()
+		}
+	}()
+	asyncError := nats.ErrorHandler(func(nc *nats.Conn, s *nats.Subscription, err error) { m.connectionError(nc, s, err) })
+	if b.in, err = o.MQ.Connect("mqrun deliveries", asyncError, nats.ReconnectHandler(func(*nats.Conn) { m.reconnected() })); err != nil {
+		return err
+	}
+	// Nothing is buffered while the connection is away: the slots publish
+	// again by themselves.
+	if b.out, err = o.MQ.Connect("mqrun settlements", asyncError, nats.ReconnectBufSize(-1)); err != nil {
+		return err
+	}
+	b.attempts, err = mq.EnsureBucket(ctx, b.js, jetstream.KeyValueConfig{
+		Bucket: BucketAttempts, Description: "failed handler calls by message",
+		TTL: attemptsTTL, History: 1, Storage: jetstream.FileStorage, Replicas: b.replicas,
+		MaxBytes: mq.Budget(o.MaxBytes, 1).KV / 2,
+	})
+	if err != nil {
+		return err
+	}
+	b.state, err = mq.EnsureBucket(ctx, b.js, jetstream.KeyValueConfig{
+		Bucket: BucketState, Description: "what must not be forgotten", History: 1, Storage: jetstream.FileStorage, Replicas: b.replicas,
+		MaxBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
+	})
+	if err != nil {
+		return err
+	}
+	audit := auditSpec(o.MaxBytes)
+	audit.Replicas = b.replicas
+	_, err = mq.EnsureStream(ctx, b.js, audit)
+	return mq.Explain(b.js.Conn(), err)
+}
+
+func (b *broker) disconnect() {
+	for _, nc := range []*nats.Conn{b.in, b.out} {
+		if nc != nil {
+			nc.Close()
+		}
+	}
+}
