@@ -85,7 +85,7 @@ type Stream struct {
 	Retention       string        `koanf:"retention"`    // limits
 	Discard         string        `koanf:"discard"`      // new
 	DuplicateWindow time.Duration `koanf:"duplicate_window"`
-	Keep            time.Duration `koanf:"keep"` // how long read messages stay at least; 0 = 2 x duplicate_window
+	Keep            time.Duration `koanf:"keep"`     // how long read messages stay at least; 0 = 2 x duplicate_window
 	Replicas        int           `koanf:"replicas"` // 0 = nats.replicas, or 1
 }
 
