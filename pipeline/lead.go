@@ -19,11 +19,9 @@ func (p *pipeline) lead(ctx context.Context) {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseEvery)
-			if err := p.lease.release(last); err != nil {
+			if err := p.lease.release(ctx); err != nil {
 				p.log.Warn("others take over when it has expired", "error", err)
 			}
-			cancel()
 			return
 		}
 	}

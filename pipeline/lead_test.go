@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -169,6 +170,24 @@ func TestLostLeaseGivesBack(t *testing.T) {
 		t.Errorf("outputs %v", got)
 	}
 	srv.settled("MQRUN", "orders")
+}
+
+// A lease that was taken while the process stopped already would be in the way
+// of the next one.
+func TestStopLeavesNoLease(t *testing.T) {
+	yaml := ordered("strict", "")
+	r := newRig(t, yaml, map[string]native{"a": echo})
+	kv, err := r.js().KeyValue(t.Context(), BucketLeases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		r.stopManager()
+		if e, err := kv.Get(t.Context(), "orders"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Fatalf("stop %d: %v %v", i, e, err)
+		}
+		r.restartManager(yaml)
+	}
 }
 
 func TestLease(t *testing.T) {

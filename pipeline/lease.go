@@ -42,13 +42,15 @@ func openLeases(ctx context.Context, js jetstream.JetStream, maxBytes int64, rep
 // lease is the right to run something, taken for a few seconds at a time. It
 // saves work and keeps order; it is no fence: a process that stood still can
 // find out too late that it has lost it. held may be called concurrently with
-// the others, which take turns.
+// the others, which take turns. A request that was sent is waited for, whatever
+// becomes of ctx: a lease that nobody knows of is in the way for its whole time.
 type lease struct {
 	open       func(context.Context) (jetstream.KeyValue, error)
 	kv         jetstream.KeyValue
 	key, owner string
 
-	rev uint64
+	rev   uint64
+	doubt bool // a request had no answer: rev may be old
 
 	mu    sync.Mutex
 	until time.Time // sure to be ours before
@@ -65,7 +67,7 @@ func (l *lease) held(now time.Time) bool {
 }
 
 func (l *lease) set(rev uint64, until time.Time) {
-	l.rev = rev
+	l.rev, l.doubt = rev, false
 	l.mu.Lock()
 	l.until = until
 	l.mu.Unlock()
@@ -73,7 +75,7 @@ func (l *lease) set(rev uint64, until time.Time) {
 
 // acquire takes the lease when nobody has it. Otherwise holder says who does.
 func (l *lease) acquire(ctx context.Context) (ok bool, holder string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, leaseSure)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*leaseEvery)
 	defer cancel()
 	sent := time.Now()
 	rev, err := l.kv.Create(ctx, l.key, l.record())
@@ -89,6 +91,7 @@ func (l *lease) acquire(ctx context.Context) (ok bool, holder string, err error)
 		return true, "", nil
 	}
 	if !errors.Is(err, jetstream.ErrKeyExists) {
+		l.doubt = true
 		return false, "", fmt.Errorf("take lease %s: %w", l.key, err)
 	}
 	e, r, err := l.look(ctx)
@@ -111,7 +114,7 @@ func (l *lease) acquire(ctx context.Context) (ok bool, holder string, err error)
 // renew keeps the lease alive. errLeaseLost is final; after another error it
 // may still be ours for as long as held says so.
 func (l *lease) renew(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, leaseEvery)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseEvery)
 	defer cancel()
 	sent := time.Now()
 	rev, err := l.kv.Update(ctx, l.key, l.record(), l.rev)
@@ -129,6 +132,7 @@ func (l *lease) renew(ctx context.Context) error {
 		rev, err = l.kv.Update(ctx, l.key, l.record(), e.Revision())
 	}
 	if err != nil {
+		l.doubt = true
 		return fmt.Errorf("keep lease %s: %w", l.key, err)
 	}
 	l.set(rev, sent.Add(leaseSure))
@@ -137,8 +141,20 @@ func (l *lease) renew(ctx context.Context) error {
 
 // release gives the lease away at once, if it is still ours.
 func (l *lease) release(ctx context.Context) error {
-	rev := l.rev
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseEvery)
+	defer cancel()
+	rev, doubt := l.rev, l.doubt
 	l.set(0, time.Time{})
+	if doubt {
+		e, r, err := l.look(ctx)
+		switch {
+		case err != nil:
+			return err
+		case e == nil || r.Owner != l.owner:
+			return nil
+		}
+		rev = e.Revision()
+	}
 	if rev == 0 {
 		return nil
 	}

@@ -14,6 +14,9 @@ const (
 	// recoverSlack is what the server may need beyond ack_wait until it gives a
 	// message out again.
 	recoverSlack = 250 * time.Millisecond
+	// recoverFirst is longer than the delay of what a stop gives back: it is due
+	// again then, and comes before new messages.
+	recoverFirst = 3 * minDelay
 	// recoverPatience is how long after that nothing is begun. Who does not come
 	// by then was settled by somebody else, or waits for a delayed nak of a time
 	// when the pipeline had no order.
@@ -29,8 +32,10 @@ type recovery struct {
 	want  int       // redeliveries to come
 	due   time.Time // by then the server has given up all of them
 	asked bool      // that time has come
-	pause bool      // nothing is pulled before
-	later int       // credits to lend when it ends
+	first time.Time // when lend credits are lent, before that
+	lend  int
+	pause bool // nothing is pulled before
+	later int  // credits to lend when it ends
 	slots []*slot
 }
 
@@ -44,8 +49,11 @@ func (p *pipeline) regain(src *source, info *jetstream.ConsumerInfo, credits int
 		return
 	}
 	lend := min(out, 2*credits)
-	src.back = &recovery{want: lend, due: p.now().Add(p.chain.cfg.AckWait + recoverSlack), later: credits - lend}
-	src.pull.Credit(lend)
+	now := p.now()
+	src.back = &recovery{
+		want: lend, due: now.Add(p.chain.cfg.AckWait + recoverSlack), later: credits - lend,
+		first: now.Add(recoverFirst), lend: lend,
+	}
 	p.log.Info("waiting for what was given out before", "stream", src.stream, "messages", out, "at most", p.chain.cfg.AckWait)
 }
 
@@ -93,7 +101,7 @@ func (p *pipeline) gather(src *source, s *slot, info mq.AckInfo) []*slot {
 func (p *pipeline) regained(src *source) []*slot {
 	b := src.back
 	src.back = nil
-	src.pull.Credit(b.later)
+	src.pull.Credit(b.lend + b.later)
 	p.throttle()
 	slices.SortStableFunc(b.slots, func(a, b *slot) int { return cmp.Compare(a.info.Sequence, b.info.Sequence) })
 	return b.slots
@@ -103,7 +111,12 @@ func (p *pipeline) regained(src *source) []*slot {
 func (p *pipeline) await(src *source, now time.Time) {
 	var slots []*slot
 	p.mu.Lock()
-	switch b := src.back; {
+	b := src.back
+	if b != nil && b.lend > 0 && !now.Before(b.first) {
+		src.pull.Credit(b.lend)
+		b.lend = 0
+	}
+	switch {
 	case b == nil || now.Before(b.due):
 	case !b.asked:
 		// All are with the server now, and it gives them out before new ones.

@@ -245,6 +245,22 @@ func (r *rig) settled(stream, pipeline string) {
 	})
 }
 
+// acked waits until the pipeline has settled the message at sequence and all
+// before it. Right after a publish the consumer may not know of it yet.
+func (r *rig) acked(stream, pipeline string, sequence uint64) {
+	r.t.Helper()
+	r.eventually(func() error {
+		c, err := r.js().Consumer(r.ctx(), stream, durable(pipeline))
+		if err != nil {
+			return err
+		}
+		if f := c.CachedInfo().AckFloor.Stream; f < sequence {
+			return fmt.Errorf("acked up to %d of %d", f, sequence)
+		}
+		return nil
+	})
+}
+
 // idle waits until the pipeline holds nothing and the server knows it.
 func (r *rig) idle(pipeline string) {
 	r.t.Helper()
