@@ -103,33 +103,3 @@ func (p *pipeline) stepDown(why error) {
 		}
 	}
 }
-
-// letGo gives back all that no worker has begun, and all that comes from now
-// on.
-func (p *pipeline) letGo() {
-	p.mu.Lock()
-	p.releasing = true
-	slots := p.parked
-	p.parked, p.called = nil, false
-	for _, src := range p.sources {
-		if src.back != nil {
-			slots = append(slots, src.back.slots...)
-			src.back = nil
-		}
-	}
-	p.mu.Unlock()
-	if p.lanes != nil {
-		slots = append(slots, p.lanes.clear()...)
-	}
-	for _, s := range slots {
-		p.release(s)
-	}
-	for {
-		select {
-		case s := <-p.queue:
-			p.release(s)
-		default:
-			return
-		}
-	}
-}

@@ -191,78 +191,6 @@ func (p *pipeline) addSource(ctx context.Context, in input) error {
 	return nil
 }
 
-// deliver puts a message into a slot and queues it up.
-func (p *pipeline) deliver(src *source, m *nats.Msg) {
-	info, err := mq.ParseAck(m.Reply)
-	if err != nil {
-		p.log.Error("delivery ignored", "error", err)
-		src.pull.Credit(1)
-		return
-	}
-	if p.track(src, info) && p.stillAtWork(src, m, info) {
-		src.pull.Credit(1)
-		return
-	}
-	s := p.slots.take()
-	s.mu.Lock()
-	s.state, s.src, s.msg, s.reply, s.info = waiting, src, m, m.Reply, info
-	s.subject = m.Subject
-	if src.redo != "" && m.Subject == src.redo {
-		if orig := get(m.Header, hdrSubject); orig != "" {
-			s.subject = orig
-		}
-	}
-	s.clock = p.now()
-	s.bytes = int64(len(m.Data))
-	bytes := s.bytes
-	s.mu.Unlock()
-	p.mu.Lock()
-	delete(p.lost, src.stream)
-	p.inFlight++
-	p.bytes += bytes
-	release := p.releasing
-	ready := []*slot{s}
-	if src.back != nil && !release {
-		ready = p.gather(src, s, info)
-	}
-	p.throttle()
-	p.mu.Unlock()
-	if release {
-		p.release(s)
-		return
-	}
-	for _, s := range ready {
-		p.queueUp(s)
-	}
-}
-
-// stillAtWork reports whether a redelivered message is in a slot already: the
-// process stood still for longer than ack_wait. The work goes on, under the
-// new delivery.
-func (p *pipeline) stillAtWork(src *source, m *nats.Msg, info mq.AckInfo) bool {
-	s := p.slots.holding(src, info.Sequence)
-	if s == nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.state == free || s.src != src || s.info.Sequence != info.Sequence {
-		return false // settled meanwhile
-	}
-	s.reply, s.clock = m.Reply, p.now()
-	return true
-}
-
-// throttle pauses the pulls while a publish is refused, too many bytes are in
-// flight or too much waits behind held keys, and lets them go on after. p.mu is
-// held.
-func (p *pipeline) throttle() {
-	hold := p.stuck > 0 || p.bytes > maxInFlightBytes/2 || p.crowded() || p.shut()
-	for _, src := range p.sources {
-		src.pull.Pause(hold || src.recovering())
-	}
-}
-
 func (p *pipeline) setWorkers(n int) {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
@@ -421,14 +349,6 @@ func (p *pipeline) done(s *slot) {
 	p.mu.Unlock()
 }
 
-func (p *pipeline) closeEmpty() {
-	select {
-	case <-p.empty:
-	default:
-		close(p.empty)
-	}
-}
-
 // swap changes what further messages are handled with. The old chain's idle
 // closes when its last message ended.
 func (p *pipeline) swap(c *chain) *chain {
@@ -451,75 +371,6 @@ func (p *pipeline) reconnected() {
 		src.pull.Reconnected()
 	}
 }
-
-// drain stops pulling and waits until everything in flight is settled. With
-// release, messages that no worker has begun are given back at once, so that
-// others get them. When ctx ends first, guests are stopped and their messages
-// given back too; the error says how many.
-func (p *pipeline) drain(ctx context.Context, release bool) error {
-	// What fails now would be held for its delay; the next to run has it back
-	// at once, and in order.
-	release = release || p.lanes != nil
-	p.mu.Lock()
-	p.releasing, p.leaving = p.releasing || release, true
-	parked := p.parked
-	p.parked, p.called = nil, false
-	p.mu.Unlock()
-	for _, s := range parked {
-		p.release(s)
-	}
-	for _, src := range p.sources {
-		if err := src.pull.Stop(); err != nil {
-			p.log.Warn("stop pulling", "stream", src.stream, "error", err)
-		}
-	}
-	if release {
-		p.letGo()
-	}
-	p.mu.Lock()
-	p.draining = true
-	n := p.inFlight
-	if n == 0 {
-		p.closeEmpty()
-	}
-	p.mu.Unlock()
-	var err error
-	select {
-	case <-p.empty:
-	case <-ctx.Done():
-		p.mu.Lock()
-		err = fmt.Errorf("drain pipeline %s: %d messages were not done in time and are given back", p.name, p.inFlight)
-		p.mu.Unlock()
-		p.letGo()
-		p.abort()
-		select {
-		case <-p.empty:
-		case <-time.After(2 * time.Second): // acks that the server does not confirm
-		}
-	}
-	p.close()
-	return err
-}
-
-func (p *pipeline) close() {
-	p.abort()
-	if p.lanes != nil {
-		p.retire()
-		p.leading.Wait()
-	}
-	for _, src := range p.sources {
-		_ = src.pull.Stop()
-	}
-	close(p.quit)
-	p.workers.Wait()
-	if p.replies != nil {
-		_ = p.replies.Unsubscribe()
-	}
-	p.chain.retire()
-}
-
-// finalWord is the k of a slot's ack or nak.
-const finalWord = -1
 
 // replySubject is where the server answers the k-th request of a slot.
 func (p *pipeline) replySubject(s *slot, k int) string {

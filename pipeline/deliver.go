@@ -1,0 +1,78 @@
+package pipeline
+
+import (
+	"github.com/mqrun/mqrun/mq"
+	"github.com/nats-io/nats.go"
+)
+
+// deliver puts a message into a slot and queues it up.
+func (p *pipeline) deliver(src *source, m *nats.Msg) {
+	info, err := mq.ParseAck(m.Reply)
+	if err != nil {
+		p.log.Error("delivery ignored", "error", err)
+		src.pull.Credit(1)
+		return
+	}
+	if p.track(src, info) && p.stillAtWork(src, m, info) {
+		src.pull.Credit(1)
+		return
+	}
+	s := p.slots.take()
+	s.mu.Lock()
+	s.state, s.src, s.msg, s.reply, s.info = waiting, src, m, m.Reply, info
+	s.subject = m.Subject
+	if src.redo != "" && m.Subject == src.redo {
+		if orig := get(m.Header, hdrSubject); orig != "" {
+			s.subject = orig
+		}
+	}
+	s.clock = p.now()
+	s.bytes = int64(len(m.Data))
+	bytes := s.bytes
+	s.mu.Unlock()
+	p.mu.Lock()
+	delete(p.lost, src.stream)
+	p.inFlight++
+	p.bytes += bytes
+	release := p.releasing
+	ready := []*slot{s}
+	if src.back != nil && !release {
+		ready = p.gather(src, s, info)
+	}
+	p.throttle()
+	p.mu.Unlock()
+	if release {
+		p.release(s)
+		return
+	}
+	for _, s := range ready {
+		p.queueUp(s)
+	}
+}
+
+// stillAtWork reports whether a redelivered message is in a slot already: the
+// process stood still for longer than ack_wait. The work goes on, under the
+// new delivery.
+func (p *pipeline) stillAtWork(src *source, m *nats.Msg, info mq.AckInfo) bool {
+	s := p.slots.holding(src, info.Sequence)
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == free || s.src != src || s.info.Sequence != info.Sequence {
+		return false // settled meanwhile
+	}
+	s.reply, s.clock = m.Reply, p.now()
+	return true
+}
+
+// throttle pauses the pulls while a publish is refused, too many bytes are in
+// flight or too much waits behind held keys, and lets them go on after. p.mu is
+// held.
+func (p *pipeline) throttle() {
+	hold := p.stuck > 0 || p.bytes > maxInFlightBytes/2 || p.crowded() || p.shut()
+	for _, src := range p.sources {
+		src.pull.Pause(hold || src.recovering())
+	}
+}
