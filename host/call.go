@@ -138,8 +138,8 @@ func (c *call) end() bool {
 		now := c.gate().now()
 		c.turn.lane.charge(now, time.Duration(now-c.meter.last))
 	}
-	if c.turn.held {
-		c.gate().leave(&c.turn)
+	if c.turn.state.Load() == held {
+		c.gate().pause(&c.turn)
 	}
 	c.mu.Lock()
 	c.active = false

@@ -239,6 +239,7 @@ func TestLIF08_PanicInAHostFunctionFailsTheMessageAlone(t *testing.T) {
 	config := p.runtime
 	p.runtime = &Runtime{gate: config.gate} // the next log line finds no logger
 	ce := fail(t, p, (&script{}).do(opLog, 1, 0, 4).message())
+	p.pool.settle()
 	p.runtime = config
 	if ce.Reason != ReasonABI || !strings.HasPrefix(ce.Text, "probe: message 17 of INGEST: log: mqrun itself failed: ") || strings.Contains(ce.Text, "\n") {
 		t.Error(ce.Text)

@@ -16,19 +16,21 @@ import (
 //
 // A guest that runs long is asked to yield at its ticks. The broker needs no
 // turn: at a tick every other goroutine of the process may go first.
+//
+// An instance keeps its turn from call to call until somebody wants it, so that
+// calls which get in nobody's way touch nothing that others write to.
 type gate struct {
-	born  time.Time // its clock begins here
-	max   int64
-	state atomic.Int64 // guests that run, and above waitOne how many wait
+	born    time.Time // its clock begins here
+	max     int
+	waiting atomic.Int64 // turns in a line; raised before looking for a kept turn
 
-	mu      sync.Mutex // of lanes, and of every lane's line
+	mu      sync.Mutex
+	holders []*turn // that run or are kept
 	lanes   map[string]*lane
-	waiting []*lane // those with a line
+	lines   []*lane // those with a line
 }
 
 const (
-	// waitOne is one waiter in gate.state.
-	waitOne = 1 << 32
 	// slice is what a guest may run while one waits whose pipeline is as busy.
 	slice = 10 * time.Millisecond
 	// recent is how long CPU counts against a pipeline.
@@ -50,12 +52,19 @@ type lane struct {
 type turn struct {
 	lane  *lane
 	since int64 // ns on the gate's clock: when it was got
-	held  bool
 	ready chan struct{}
+	state atomic.Int32
 }
 
+// States of a turn.
+const (
+	away int32 = iota // with somebody else
+	held              // its guest runs
+	kept              // its guest does not run, and who wants it may have it
+)
+
 func newGate(n int) *gate {
-	return &gate{born: time.Now(), max: int64(n), lanes: map[string]*lane{}}
+	return &gate{born: time.Now(), max: n, lanes: map[string]*lane{}}
 }
 
 // now in ns.
@@ -96,30 +105,21 @@ func (l *lane) usage(now int64) float64 {
 }
 
 // contended: somebody waits.
-func (g *gate) contended() bool { return g.state.Load() >= waitOne }
-
-// tryEnter takes a turn if there is one and nobody waits.
-func (g *gate) tryEnter() bool {
-	for {
-		s := g.state.Load()
-		if s >= g.max { // all run, or some wait
-			return false
-		}
-		if g.state.CompareAndSwap(s, s+1) {
-			return true
-		}
-	}
-}
+func (g *gate) contended() bool { return g.waiting.Load() > 0 }
 
 // enter waits for a turn, or for one of two ends. It reports whether it has one.
 func (g *gate) enter(t *turn, end, other <-chan struct{}) bool {
-	if g.tryEnter() {
-		t.held = true
+	if t.state.CompareAndSwap(kept, held) {
 		return true
 	}
 	g.mu.Lock()
 	g.queue(t)
 	g.handOut()
+	if t.state.Load() == held {
+		<-t.ready
+		g.mu.Unlock()
+		return true
+	}
 	g.mu.Unlock()
 	return g.wait(t, end, other)
 }
@@ -130,10 +130,10 @@ func (g *gate) queue(t *turn) {
 		t.ready = make(chan struct{}, 1)
 	}
 	if len(t.lane.line) == 0 {
-		g.waiting = append(g.waiting, t.lane)
+		g.lines = append(g.lines, t.lane)
 	}
 	t.lane.line = append(t.lane.line, t)
-	g.state.Add(waitOne)
+	g.waiting.Add(1)
 }
 
 // unqueue takes t out of its line; g.mu is held.
@@ -144,17 +144,16 @@ func (g *gate) unqueue(t *turn) bool {
 	}
 	t.lane.line = slices.Delete(t.lane.line, i, i+1)
 	if len(t.lane.line) == 0 {
-		i := slices.Index(g.waiting, t.lane)
-		g.waiting = slices.Delete(g.waiting, i, i+1)
+		i := slices.Index(g.lines, t.lane)
+		g.lines = slices.Delete(g.lines, i, i+1)
 	}
-	g.state.Add(-waitOne)
+	g.waiting.Add(-1)
 	return true
 }
 
 func (g *gate) wait(t *turn, end, other <-chan struct{}) bool {
 	select {
 	case <-t.ready:
-		t.held = true
 		return true
 	case <-end:
 	case <-other:
@@ -169,43 +168,67 @@ func (g *gate) wait(t *turn, end, other <-chan struct{}) bool {
 	return false
 }
 
-// leave gives a turn back.
-func (g *gate) leave(t *turn) {
-	t.held = false
-	if g.state.Add(-1) >= waitOne {
-		g.mu.Lock()
-		g.handOut()
-		g.mu.Unlock()
+// pause keeps the turn for the instance's next call, unless somebody waits.
+func (g *gate) pause(t *turn) {
+	t.state.Store(kept)
+	if g.contended() {
+		g.leave(t)
 	}
+}
+
+// leave gives the turn back, if there is one.
+func (g *gate) leave(t *turn) {
+	g.mu.Lock()
+	if t.state.Swap(away) != away {
+		g.drop(t)
+		g.handOut()
+	}
+	g.mu.Unlock()
+}
+
+// drop strikes t off the holders; g.mu is held.
+func (g *gate) drop(t *turn) {
+	i := slices.Index(g.holders, t)
+	g.holders = slices.Delete(g.holders, i, i+1)
 }
 
 // handOut gives turns to those who wait, as long as there are any; g.mu is held.
 func (g *gate) handOut() {
-	for len(g.waiting) > 0 {
-		s := g.state.Load()
-		if s&(waitOne-1) >= g.max {
+	for len(g.lines) > 0 {
+		if len(g.holders) >= g.max && !g.reclaim() {
 			return
 		}
-		if g.state.CompareAndSwap(s, s+1) {
-			g.pass(g.next(g.now()).line[0])
-		}
+		g.pass(g.next(g.now()).line[0])
 	}
 }
 
-// pass gives the turn that the caller has to t; g.mu is held.
+// reclaim takes back one turn that is only kept; g.mu is held.
+func (g *gate) reclaim() bool {
+	for _, h := range g.holders {
+		if h.state.CompareAndSwap(kept, away) {
+			g.drop(h)
+			return true
+		}
+	}
+	return false
+}
+
+// pass makes t a holder; g.mu is held.
 func (g *gate) pass(t *turn) {
 	g.unqueue(t)
+	g.holders = append(g.holders, t)
+	t.state.Store(held)
 	t.ready <- struct{}{}
 }
 
 // next is the lane with a line that used the least; g.mu is held.
 func (g *gate) next(now int64) *lane {
-	best := g.waiting[0]
-	if len(g.waiting) == 1 {
+	best := g.lines[0]
+	if len(g.lines) == 1 {
 		return best
 	}
 	least := best.usage(now)
-	for _, l := range g.waiting[1:] {
+	for _, l := range g.lines[1:] {
 		if u := l.usage(now); u < least {
 			best, least = l, u
 		}
@@ -217,7 +240,7 @@ func (g *gate) next(now int64) *lane {
 // reports false when end came first: t has no turn then.
 func (g *gate) yield(t *turn, now int64, end <-chan struct{}) bool {
 	g.mu.Lock()
-	if len(g.waiting) == 0 {
+	if len(g.lines) == 0 {
 		g.mu.Unlock()
 		return true
 	}
@@ -230,7 +253,8 @@ func (g *gate) yield(t *turn, now int64, end <-chan struct{}) bool {
 		g.mu.Unlock()
 		return true
 	}
-	t.held = false
+	t.state.Store(away)
+	g.drop(t)
 	g.queue(t)
 	g.pass(l.line[0])
 	g.mu.Unlock()

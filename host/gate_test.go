@@ -32,9 +32,36 @@ func TestGateLetsNoMoreRunThanItMay(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if most.Load() > 2 || g.state.Load() != 0 {
-		t.Errorf("%d at once, %d left", most.Load(), g.state.Load())
+	if most.Load() > 2 || g.running() != 0 || len(g.holders) != 0 {
+		t.Errorf("%d at once, %d left", most.Load(), len(g.holders))
 	}
+}
+
+// running is how many turns are in use.
+func (g *gate) running() (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, h := range g.holders {
+		if h.state.Load() == held {
+			n++
+		}
+	}
+	return n
+}
+
+func TestGateTakesBackATurnThatIsOnlyKept(t *testing.T) {
+	g := newGate(1)
+	first, second := &turn{lane: g.lane("a")}, &turn{lane: g.lane("b")}
+	g.enter(first, nil, nil)
+	g.pause(first)
+	if !g.enter(first, nil, nil) || first.state.Load() != held {
+		t.Error("it was not kept")
+	}
+	g.pause(first)
+	if !g.enter(second, nil, nil) || first.state.Load() != away || len(g.holders) != 1 {
+		t.Error("it was not taken back")
+	}
+	g.leave(second)
 }
 
 func TestGateWaitingEndsWithTheContext(t *testing.T) {
@@ -48,12 +75,12 @@ func TestGateWaitingEndsWithTheContext(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	close(end)
-	if <-got || g.contended() || second.held {
+	if <-got || g.contended() || second.state.Load() != away {
 		t.Error("it did not go")
 	}
 	g.leave(first)
-	if g.state.Load() != 0 {
-		t.Errorf("%d left", g.state.Load())
+	if n := g.running(); n != 0 {
+		t.Errorf("%d left", n)
 	}
 }
 
@@ -72,7 +99,7 @@ func TestGateIsFairBetweenPipelines(t *testing.T) {
 			order <- name
 			g.leave(tn)
 		})
-		for g.state.Load()/waitOne != int64(i+1) {
+		for g.waiting.Load() != int64(i+1) {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -118,7 +145,7 @@ func TestLongGuestGivesItsTurnBack(t *testing.T) {
 		m.Pipeline = "heavy"
 		done <- spin.Handle(ctx, m, &Result{})
 	}()
-	for r.gate.state.Load() == 0 {
+	for r.gate.running() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	for range 100 {
@@ -128,8 +155,8 @@ func TestLongGuestGivesItsTurnBack(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if r.gate.state.Load() != 0 {
-		t.Errorf("%d turns are lost", r.gate.state.Load())
+	if n := r.gate.running(); n != 0 {
+		t.Errorf("%d turns are lost", n)
 	}
 }
 

@@ -96,13 +96,14 @@ type Result struct {
 
 	data   []byte
 	fields []Field
+	home   *instance // that filled it last: it is parked for this Result
 }
 
 // Reset empties r and keeps its memory.
 func (r *Result) Reset() {
 	clear(r.Outputs)
 	clear(r.fields)
-	*r = Result{Outputs: r.Outputs[:0], Log: r.Log[:0], data: r.data[:0], fields: r.fields[:0]}
+	*r = Result{Outputs: r.Outputs[:0], Log: r.Log[:0], data: r.data[:0], fields: r.fields[:0], home: r.home}
 	if cap(r.data) > keepArena {
 		r.data = nil
 	}

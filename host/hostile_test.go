@@ -117,7 +117,7 @@ func TestHostileGuests(t *testing.T) {
 			if n := r.budget.used.Load(); n > before+pageSize {
 				t.Errorf("guests hold %d bytes; it were %d", n, before)
 			}
-			if n := r.gate.state.Load(); n != 0 {
+			if n := r.gate.running(); n != 0 {
 				t.Errorf("%d turns are lost", n)
 			}
 		})

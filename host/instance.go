@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -28,6 +29,7 @@ type instance struct {
 	calls   int
 	started uint32 // bytes of memory after starting
 	out     int    // place among the pool's instances that are out
+	parked  atomic.Bool
 	dead    bool
 }
 
@@ -230,6 +232,7 @@ func (in *instance) spent() bool {
 }
 
 func (in *instance) close() {
+	in.plugin.runtime.gate.leave(&in.call.turn)
 	in.call.release()
 	if in.module != nil {
 		_ = in.module.Close(context.Background()) // no file system, nothing to fail

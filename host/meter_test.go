@@ -83,6 +83,7 @@ func TestMemoryOfAllGuestsIsBounded(t *testing.T) {
 	if want := "a: message 17 of INGEST ran out of memory: all guests together hold 256 KiB of 1 MiB (host.memory): unreachable in trap"; ce.Reason != ReasonMemory || ce.Text != want {
 		t.Errorf("\n got %s: %s\nwant %s", ce.Reason, ce.Text, want)
 	}
+	a.pool.settle()
 	// One that has it all leaves none for others.
 	hold := busyWith(t, a, grow(12).append(sleep(time.Hour)))
 	ce = fail(t, b, (&script{}).ok().message())

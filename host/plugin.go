@@ -62,20 +62,42 @@ func (p *Plugin) SetWorkers(n int) { p.pool.setMax(max(n, 1)) }
 // was none (the instance is gone), ctx.Err() when ctx ended first, or ErrClosed.
 func (p *Plugin) Handle(ctx context.Context, m *Message, res *Result) error {
 	res.Reset()
-	in, err := p.pool.get(ctx, m.Pipeline)
-	if err != nil {
-		var ce *CallError
-		if errors.As(err, &ce) {
-			return &CallError{Reason: ce.Reason, Text: fmt.Sprintf("%s: start a new instance: %s", prefix(p.settings.Name, m), ce.Text), Guest: ce.Guest, Trace: ce.Trace}
-		}
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err = in.handle(ctx, m, res)
-	p.pool.put(in)
-	if err != nil {
+	in := res.home
+	if in == nil || in.plugin != p || !in.claim() {
+		var err error
+		if in, err = p.take(ctx, m); err != nil {
+			return err
+		}
+	}
+	err := in.handle(ctx, m, res)
+	switch {
+	case err != nil:
 		res.discardOutputs()
+		res.home = nil
+		p.pool.discard(in)
+	case res.home == in && p.pool.reuse && !in.spent():
+		p.pool.park(in)
+	default:
+		res.home = in
+		p.pool.put(in)
 	}
 	return err
+}
+
+// take gets an instance out of the pool.
+func (p *Plugin) take(ctx context.Context, m *Message) (*instance, error) {
+	in, err := p.pool.get(ctx, m.Pipeline)
+	if err == nil {
+		return in, nil
+	}
+	var ce *CallError
+	if errors.As(err, &ce) {
+		err = &CallError{Reason: ce.Reason, Text: fmt.Sprintf("%s: start a new instance: %s", prefix(p.settings.Name, m), ce.Text), Guest: ce.Guest, Trace: ce.Trace}
+	}
+	return in, err
 }
 
 func (r *Result) discardOutputs() {

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // pool hands out instances, the last returned first: its memory is warm, and
 // the others may be let go. At most max are alive; those who come too late wait
 // in line.
+//
+// An instance whose caller comes again and again is parked in between: it stays
+// out, and the caller takes it again without a look at what others write to.
 type pool struct {
 	start   func(ctx context.Context, pipeline string) (*instance, error)
 	reuse   bool
@@ -22,6 +26,8 @@ type pool struct {
 	max     int
 	waiting []chan *instance // a nil instance is a permit to start one
 	closed  bool
+
+	heed atomic.Bool // who parks has to look: somebody waits, or one is too many
 }
 
 func newPool(start func(context.Context, string) (*instance, error), size int, reuse bool, drained func()) *pool {
@@ -43,10 +49,41 @@ func (p *pool) untake(in *instance) {
 	p.out = p.out[:last]
 }
 
+// claim takes the instance that its caller parked.
+func (in *instance) claim() bool { return in.parked.CompareAndSwap(true, false) }
+
+// park leaves in where it is, for the caller that had it before.
+func (p *pool) park(in *instance) {
+	in.parked.Store(true)
+	if p.heed.Load() && in.claim() {
+		p.put(in)
+	}
+}
+
+// unpark makes parked instances idle ones; p.mu is held. Whoever parks one from
+// now on looks at heed, which watch sets right again.
+func (p *pool) unpark() {
+	p.heed.Store(true)
+	for i := len(p.out) - 1; i >= 0; i-- {
+		if in := p.out[i]; in.claim() {
+			p.untake(in)
+			p.idle = append(p.idle, in)
+		}
+	}
+}
+
+// unlock lets go of p.mu, having said whether who parks has to look.
+func (p *pool) unlock() {
+	if heed := p.closed || len(p.waiting) > 0 || p.alive > p.max; heed != p.heed.Load() {
+		p.heed.Store(heed)
+	}
+	p.mu.Unlock()
+}
+
 // get returns an instance, or a new one when there is room for it. A new one
 // starts on behalf of a pipeline.
 func (p *pool) get(ctx context.Context, pipeline string) (*instance, error) {
-	in, err := p.permit(ctx)
+	in, err := p.permit(ctx, true)
 	for err == nil && in == nil {
 		in, err = p.start(ctx, pipeline)
 		p.mu.Lock()
@@ -56,36 +93,41 @@ func (p *pool) get(ctx context.Context, pipeline string) (*instance, error) {
 			p.take(in)
 		case errors.As(err, &ce) && ce.noRoom && p.alive > 1 && !p.closed: // another one will do
 			p.alive--
-			in, err = p.await(ctx, p.queue())
+			p.unlock()
+			in, err = p.permit(ctx, false)
 			continue
 		default:
 			p.gone()
 		}
-		p.mu.Unlock()
+		p.unlock()
 	}
 	return in, err
 }
 
-// permit returns an idle instance, or nil when the caller is to start one.
-func (p *pool) permit(ctx context.Context) (*instance, error) {
+// permit returns an idle instance, or nil when the caller is to start one. With
+// start false it rather waits for one that is alive.
+func (p *pool) permit(ctx context.Context, start bool) (*instance, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
+	if len(p.idle) == 0 {
+		p.unpark()
+	}
 	switch n := len(p.idle); {
 	case p.closed:
-		p.mu.Unlock()
+		p.unlock()
 		return nil, ErrClosed
 	case n > 0:
 		in := p.idle[n-1]
 		p.idle[n-1] = nil
 		p.idle = p.idle[:n-1]
 		p.take(in)
-		p.mu.Unlock()
+		p.unlock()
 		return in, nil
-	case p.alive < p.max:
+	case (start || p.alive == 0) && p.alive < p.max:
 		p.alive++
-		p.mu.Unlock()
+		p.unlock()
 		return nil, nil
 	}
 	return p.await(ctx, p.queue())
@@ -100,7 +142,7 @@ func (p *pool) queue() chan *instance {
 
 // await unlocks p.mu and waits for a turn.
 func (p *pool) await(ctx context.Context, turn chan *instance) (*instance, error) {
-	p.mu.Unlock()
+	p.unlock()
 	select {
 	case in, ok := <-turn:
 		if !ok {
@@ -114,7 +156,7 @@ func (p *pool) await(ctx context.Context, turn chan *instance) (*instance, error
 	if i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
 	}
-	p.mu.Unlock()
+	p.unlock()
 	if i < 0 { // the turn came at the same moment: pass it on
 		if in, ok := <-turn; ok {
 			p.give(in)
@@ -130,10 +172,19 @@ func (p *pool) put(in *instance) {
 		p.mu.Lock()
 		p.untake(in)
 		p.gone()
-		p.mu.Unlock()
+		p.unlock()
 		return
 	}
 	p.give(in)
+}
+
+// discard drops an instance that failed. Its place is free once its memory is,
+// which takes some ms when it was much; nobody waits for that.
+func (p *pool) discard(in *instance) {
+	p.mu.Lock()
+	p.untake(in)
+	p.unlock()
+	go p.drop([]*instance{in})
 }
 
 // give passes on an instance, or a permit to start one (nil).
@@ -144,7 +195,7 @@ func (p *pool) give(in *instance) {
 		p.gone()
 	case p.closed || p.alive > p.max:
 		p.untake(in)
-		p.mu.Unlock()
+		p.unlock()
 		in.close()
 		p.mu.Lock()
 		p.gone()
@@ -154,7 +205,7 @@ func (p *pool) give(in *instance) {
 		p.untake(in)
 		p.idle = append(p.idle, in)
 	}
-	p.mu.Unlock()
+	p.unlock()
 }
 
 // gone gives up one place; p.mu is held.
@@ -192,13 +243,14 @@ func (p *pool) fill(ctx context.Context) error {
 func (p *pool) setMax(n int) {
 	p.mu.Lock()
 	p.max = n
+	p.unpark()
 	p.admit()
 	var extra []*instance
 	for p.alive-len(extra) > p.max && len(extra) < len(p.idle) {
 		extra = append(extra, p.idle[len(extra)]) // the coldest
 	}
 	p.idle = slices.Delete(p.idle, 0, len(extra))
-	p.mu.Unlock()
+	p.unlock()
 	p.drop(extra)
 }
 
@@ -207,27 +259,36 @@ func (p *pool) drop(ins []*instance) {
 		in.close()
 		p.mu.Lock()
 		p.gone()
-		p.mu.Unlock()
+		p.unlock()
 	}
 }
 
 // idling is how many instances wait for work.
 func (p *pool) idling() int {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.idle)
+	defer p.unlock()
+	n := len(p.idle)
+	for _, in := range p.out {
+		if in.parked.Load() {
+			n++
+		}
+	}
+	return n
 }
 
 // shed drops the coldest idle instance, if there is one.
 func (p *pool) shed() bool {
 	p.mu.Lock()
 	if len(p.idle) == 0 {
-		p.mu.Unlock()
+		p.unpark()
+	}
+	if len(p.idle) == 0 {
+		p.unlock()
 		return false
 	}
 	in := p.idle[0]
 	p.idle = slices.Delete(p.idle, 0, 1)
-	p.mu.Unlock()
+	p.unlock()
 	p.drop([]*instance{in})
 	return true
 }
@@ -236,6 +297,7 @@ func (p *pool) shed() bool {
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
+	p.unpark()
 	idle := p.idle
 	p.idle = nil
 	for len(p.waiting) > 0 {
@@ -244,7 +306,7 @@ func (p *pool) close() {
 	if p.alive == 0 {
 		p.drained()
 	}
-	p.mu.Unlock()
+	p.unlock()
 	p.drop(idle)
 }
 
@@ -254,5 +316,5 @@ func (p *pool) kill() {
 	for _, in := range p.out {
 		in.call.kill()
 	}
-	p.mu.Unlock()
+	p.unlock()
 }

@@ -29,7 +29,27 @@ func busyWith(t *testing.T, p *Plugin, s *script) (stop func() error) {
 func (p *pool) running() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.out)
+	n := len(p.out)
+	for _, in := range p.out {
+		if in.parked.Load() {
+			n--
+		}
+	}
+	return n
+}
+
+// settle waits until what failed is gone.
+func (p *pool) settle() {
+	for {
+		p.mu.Lock()
+		p.unpark()
+		done := p.alive == len(p.idle)
+		p.unlock()
+		if done {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func (p *pool) inLine() int {
@@ -231,6 +251,7 @@ func TestPoolUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	p.pool.settle()
 	if p.pool.alive > 3 || p.pool.alive != len(p.pool.idle) || len(p.pool.out) != 0 {
 		t.Errorf("%d alive, %d idle, %d out", p.pool.alive, len(p.pool.idle), len(p.pool.out))
 	}
