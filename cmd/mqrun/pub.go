@@ -132,6 +132,9 @@ func (c *cli) pub(ctx context.Context, o pubOptions) error {
 	defer cancel()
 	go o.read(ctx, sources, p.limit, messages)
 	err = p.publish(ctx, messages)
+	if err == nil {
+		err = p.same(ctx)
+	}
 	if more := c.printPublished(p, err); more != nil {
 		return more
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,17 @@ type publisher struct {
 
 	waiting []*unconfirmed
 	bytes   int
+	there   []stored // the first ones that the stream says it has
 }
+
+// stored is a message whose id the stream has.
+type stored struct {
+	message
+	sequence uint64
+}
+
+// maxCompared is how many of them are compared with what is stored.
+const maxCompared = 100
 
 type unconfirmed struct {
 	message
@@ -176,6 +187,9 @@ func (p *publisher) confirmed(ack *jetstream.PubAck) {
 	}
 	if ack.Duplicate && u.tries == 1 {
 		p.result.Duplicates++
+		if len(p.there) < maxCompared {
+			p.there = append(p.there, stored{u.message, ack.Sequence})
+		}
 		return
 	}
 	p.result.Stored++
@@ -184,6 +198,32 @@ func (p *publisher) confirmed(ack *jetstream.PubAck) {
 	}
 	p.result.First = min(p.result.First, ack.Sequence)
 	p.result.Last = max(p.result.Last, ack.Sequence)
+}
+
+// same finds out whether what is already there are these very messages: an id
+// of file and line may have been used for another subject or another text, and
+// then this one is not stored anywhere.
+func (p *publisher) same(ctx context.Context) error {
+	if len(p.there) == 0 {
+		return nil
+	}
+	st, err := p.js.Stream(ctx, p.result.Stream)
+	if err != nil {
+		return fmt.Errorf("compare with stream %s: %w", p.result.Stream, err)
+	}
+	for _, k := range p.there {
+		m, err := st.GetMsg(ctx, k.sequence)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // handled and purged
+		}
+		if err != nil {
+			return fmt.Errorf("compare with stream %s: %w", p.result.Stream, err)
+		}
+		if m.Subject != p.result.Subject || !bytes.Equal(m.Data, k.data) {
+			return fmt.Errorf("%snot stored: its id %q belongs to another message (%s, sequence %d of stream %s) and is remembered for the duplicate window; give these messages ids of their own with --id", k.where(), k.id, m.Subject, k.sequence, p.result.Stream)
+		}
+	}
+	return nil
 }
 
 func (p *publisher) drop() *unconfirmed {
