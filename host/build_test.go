@@ -117,20 +117,6 @@ func manyTargets(n int) []byte {
 	return m.bytes()
 }
 
-// deepBlocks nests n blocks.
-func deepBlocks(n int) []byte {
-	m := newModule(1)
-	var code []byte
-	for range n {
-		code = append(code, opcBlock, empty)
-	}
-	for range n {
-		code = append(code, opcEnd)
-	}
-	m.handle = m.add(typeHandle, 0, append(code, opcConst, 0)...)
-	return m.bytes()
-}
-
 // manyLoops has n loops one after another over as many locals: what is alive in
 // each makes work for the compiler.
 func manyLoops(n, locals int) []byte {

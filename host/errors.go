@@ -81,7 +81,7 @@ func place(trace string) string {
 
 // frameName cuts the signature off a frame such as "main.(*T).f(i32,i64) i32".
 func frameName(l string) string {
-	for i := 0; i < len(l); i++ {
+	for i := range len(l) {
 		if l[i] != '(' {
 			continue
 		}

@@ -50,7 +50,7 @@ func (p *Plugin) Name() string { return p.settings.Name }
 // Digest is the sha256 of the original file, in hex.
 func (p *Plugin) Digest() string { return p.facts.SHA256 }
 
-// Trusted: it runs on wazero's own switch, which a hostile guest gets around.
+// Trusted reports that it runs on wazero's own switch, which a hostile guest gets around.
 func (p *Plugin) Trusted() bool { return p.settings.Trusted }
 
 // SetWorkers changes how many instances may be alive at once. Running calls are

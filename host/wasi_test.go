@@ -43,7 +43,6 @@ func TestWASIHasEveryFunctionWithItsSignature(t *testing.T) {
 }
 
 func TestWASIStreams(t *testing.T) {
-	p := load(t, "probe", Settings{})
 	const at = probeScratch
 	for name, tt := range map[string]struct {
 		s    *script
@@ -76,7 +75,7 @@ func TestWASIStreams(t *testing.T) {
 		"poll over itself":         {sleep(time.Microsecond).do(opPollOneoff, at, at, 1, at+128), wasiOK},
 		"yield":                    {(&script{}).do(opSchedYield), wasiOK},
 	} {
-		p = load(t, "probe", Settings{})
+		p := load(t, "probe", Settings{})
 		if res := run(t, p, tt.s.message()); res.Code != tt.want {
 			t.Errorf("%s: errno %d, want %d", name, res.Code, tt.want)
 		}

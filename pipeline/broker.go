@@ -3,9 +3,10 @@ package pipeline
 import (
 	"context"
 
-	"github.com/mqrun/mqrun/mq"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/mq"
 )
 
 // broker is what all pipelines of a process share: two connections (deliveries

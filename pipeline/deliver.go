@@ -1,8 +1,9 @@
 package pipeline
 
 import (
-	"github.com/mqrun/mqrun/mq"
 	"github.com/nats-io/nats.go"
+
+	"github.com/mqrun/mqrun/mq"
 )
 
 // deliver puts a message into a slot and queues it up.

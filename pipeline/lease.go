@@ -9,9 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mqrun/mqrun/mq"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/mqrun/mqrun/mq"
 )
 
 // BucketLeases is the KV bucket of who runs what only one process may run. It

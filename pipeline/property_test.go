@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/mqrun/mqrun/host"
 	"pgregory.net/rapid"
+
+	"github.com/mqrun/mqrun/host"
 )
 
 // act is what the handlers do in one attempt of one message.

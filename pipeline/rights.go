@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/mq"
-	"github.com/nats-io/nats.go"
 )
 
 // deniedFor is how long a missing right shows after the server last said so.

@@ -21,13 +21,16 @@ import (
 	"os/signal"
 )
 
-func main() {
+func main() { os.Exit(doMain()) }
+
+func doMain() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "sandbox:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(ctx context.Context) error {
