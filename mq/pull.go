@@ -1,6 +1,7 @@
 package mq
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -197,7 +198,7 @@ func (p *Pull) status(m *nats.Msg, now time.Time) {
 				p.hold = now.Add(time.Second)
 			}
 		case code == "503" || code == "409":
-			lost = fmt.Errorf("%w: %s > %s: %s", ErrConsumerLost, p.cfg.Stream, p.cfg.Consumer, text)
+			lost = fmt.Errorf("%w: %s > %s (%s)", ErrConsumerLost, p.cfg.Stream, p.cfg.Consumer, cmp.Or(text, "nobody answers"))
 			p.hold = now.Add(time.Second)
 		default:
 			lost = fmt.Errorf("%w: %s %s", ErrPullRefused, code, text)
