@@ -39,8 +39,15 @@ func (m *mappedMemory) Reallocate(size uint64) []byte {
 	return m.b[:size:size]
 }
 
+// freePiece is how much is given back at once: the kernel holds up whoever else
+// wants memory meanwhile.
+const freePiece = 1 << 20
+
 func (m *mappedMemory) Free() {
 	if m.b != nil {
+		for at := uint64(0); at+freePiece < m.open; at += freePiece {
+			_ = unix.Madvise(m.b[at:at+freePiece], unix.MADV_DONTNEED) // unmapping does it too
+		}
 		_ = unix.Munmap(m.b) // only fails for a slice that is not a mapping
 		m.b, m.open = nil, 0
 	}

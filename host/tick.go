@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"runtime/metrics"
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
@@ -19,10 +20,8 @@ const (
 	// pace is how long that may take; a guest that takes longer ticks more often.
 	// A host function that has much to do stops to breathe at the same pace.
 	pace = 100 * time.Microsecond
-	// maxYield is the most that others wait for a guest, unless that is in one
-	// long instruction. nobody is how long it takes to find nobody waiting.
+	// maxYield is how late timers may be while guests run.
 	maxYield = time.Millisecond
-	nobody   = 3 * time.Microsecond
 	// leastCharge is what a tick counts at least: the calls that led to it may
 	// each have been too short to see.
 	leastCharge = 15 * time.Microsecond
@@ -37,12 +36,13 @@ const (
 type metering struct {
 	budget  api.MutableGlobal // instructions until the next tick; only for fuel
 	stack   reflect.Value     // of the function that runs
+	most    int32             // instructions that the last tick gave
 	last    int64             // ns on the gate's clock: last tick, or when the call began
 	fuel    int64             // left; 0 = no limit
 	granted int32             // of it, by the last tick
 
-	yieldAt    int64 // ns on the gate's clock: not before
-	yieldAfter time.Duration
+	ready   []metrics.Sample // goroutines that could run
+	yieldAt int64            // ns on the gate's clock: at the latest
 }
 
 // refuel begins a call with all of its fuel.
@@ -70,17 +70,26 @@ func (m *metering) burn(most int32) (next int32, left bool) {
 	return m.granted, true
 }
 
+// adapt says how much may be used next, by how long the last of it took. New
+// memory and memory far apart make an instruction hundreds of times as slow, so
+// an instance begins with little.
+func (m *metering) adapt(took time.Duration) int32 {
+	if took > pace {
+		m.most = int32(int64(m.most) * int64(pace) / int64(took))
+	} else {
+		m.most *= 2
+	}
+	m.most = min(max(m.most, meter.MaxRefill), interval)
+	return m.most
+}
+
 // tick is what a metered guest calls when its budget is used up. It is where the
 // guest can be stopped, and where everything else in the process gets its turn.
 func (c *call) tick() int32 {
 	now := c.gate().now()
 	c.stopAt(now)
-	most := int32(interval)
 	took := time.Duration(now - c.meter.last)
-	if took > pace { // a guest that waits for memory, most likely
-		most = max(meter.MaxRefill, int32(interval*int64(pace)/int64(took)))
-	}
-	next, left := c.meter.burn(most)
+	next, left := c.meter.burn(c.meter.adapt(took))
 	switch {
 	case !left:
 		panic(&fault{reason: ReasonFuel, where: true, text: fmt.Sprintf("ran out of fuel after %d instructions (plugins.%s.limits.fuel)", c.plugin.settings.Limits.Fuel, c.plugin.settings.Name)})
@@ -92,20 +101,20 @@ func (c *call) tick() int32 {
 }
 
 // yield gives the processor to the broker, timers, and whatever else is ready.
-// With nothing ready it costs another thread that wakes up and looks for work,
-// so it is tried less and less often until somebody was there.
+// With nothing ready that costs another thread, which wakes up and looks for
+// work; so it is asked first, and timers, which do not count, may wait a little.
 func (m *metering) yield(g *gate, now int64) int64 {
-	if now < m.yieldAt {
+	if m.ready == nil {
+		m.ready = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
+	}
+	metrics.Read(m.ready)
+	waiting := m.ready[0].Value.Kind() != metrics.KindUint64 || m.ready[0].Value.Uint64() > 0
+	if !waiting && now < m.yieldAt {
 		return now
 	}
 	runtime.Gosched()
 	after := g.now()
-	if time.Duration(after-now) > nobody {
-		m.yieldAfter = 0
-	} else {
-		m.yieldAfter = min(2*m.yieldAfter+pace/2, maxYield)
-	}
-	m.yieldAt = after + int64(m.yieldAfter)
+	m.yieldAt = after + int64(maxYield)
 	return after
 }
 
