@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -21,6 +22,7 @@ type EmbeddedNATS struct {
 	log    *slog.Logger
 	store  *store
 	srv    *natsserver.Server
+	srvLog *serverLog
 	socket *socket
 	nc     *nats.Conn
 	js     jetstream.JetStream
@@ -96,7 +98,7 @@ func (e *EmbeddedNATS) serve(ctx context.Context) (err error) {
 	if e.store, err = openStore(e.opts.StoreDir); err != nil {
 		return err
 	}
-	if e.srv, err = startServer(ctx, e.opts, e.store.dir); err != nil {
+	if e.srv, e.srvLog, err = startServer(ctx, e.opts, e.store.dir); err != nil {
 		return err
 	}
 	sync := "always"
@@ -146,6 +148,17 @@ func (e *EmbeddedNATS) askAccount(ctx context.Context) error {
 // MaxBytes is what all streams and buckets may hold together: what was asked
 // for, or what the account has when that is less.
 func (e *EmbeddedNATS) MaxBytes() int64 { return e.opts.MaxBytes }
+
+// Losses are the ends of streams that were missing when the embedded server
+// started, by consumer. Of another server they are not known.
+func (e *EmbeddedNATS) Losses() []Loss {
+	if e.srvLog == nil {
+		return nil
+	}
+	e.srvLog.mu.Lock()
+	defer e.srvLog.mu.Unlock()
+	return slices.Clone(e.srvLog.losses)
+}
 
 // Replicas is on how many servers streams and buckets are to be kept.
 func (e *EmbeddedNATS) Replicas() int { return max(e.opts.Replicas, 1) }

@@ -26,7 +26,7 @@ const (
 
 // startServer starts the embedded server and waits until its streams are
 // recovered, however long that takes, or until ctx is done.
-func startServer(ctx context.Context, o Options, dir string) (*natsserver.Server, error) {
+func startServer(ctx context.Context, o Options, dir string) (*natsserver.Server, *serverLog, error) {
 	so := &natsserver.Options{
 		ServerName:         serverName,
 		NoSigs:             true,
@@ -42,12 +42,12 @@ func startServer(ctx context.Context, o Options, dir string) (*natsserver.Server
 	}
 	if o.Listen != "" {
 		if err := listenOptions(so, o); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	s, err := natsserver.NewServer(so)
 	if err != nil {
-		return nil, fmt.Errorf("start server: %w", err)
+		return nil, nil, fmt.Errorf("start server: %w", err)
 	}
 	log := newServerLog(o.Logger)
 	s.SetLoggerV2(log, false, false, false)
@@ -60,9 +60,9 @@ func startServer(ctx context.Context, o Options, dir string) (*natsserver.Server
 		<-started // Shutdown during Start would leave half of it running
 		s.Shutdown()
 		s.WaitForShutdown()
-		return nil, err
+		return nil, nil, err
 	}
-	return s, nil
+	return s, log, nil
 }
 
 func awaitServer(ctx context.Context, s *natsserver.Server, started <-chan struct{}, log *serverLog, l *slog.Logger) error {

@@ -68,7 +68,7 @@ func (p *walker) run(ctx context.Context, w *walk) error {
 	if alone {
 		p.log.Warn("message runs alone: the process ended with it in work before", "stream", w.s.src.stream, "sequence", w.s.info.Sequence, "crashes", w.before.Crashes)
 	}
-	w.rec = p.broker.journal.begin(w.s.src.identity, w.s.info.Sequence)
+	w.rec = p.broker.journal.begin(w.s.ident, w.s.info.Sequence)
 	defer p.broker.journal.end(w.rec)
 	begun := time.Now()
 	defer func() { p.seconds.observe(time.Since(begun)) }()

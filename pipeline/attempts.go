@@ -47,13 +47,17 @@ type attempts struct {
 	known map[string]failures
 }
 
-func (a *attempts) key(id identity, sequence uint64) string {
-	return id.key + "." + strconv.FormatUint(sequence, 10)
+func (a *attempts) key(id *identity, sequence uint64) string {
+	return id.keyAt(sequence) + "." + strconv.FormatUint(sequence, 10)
 }
 
 // load reads the records of one input above its ack floor.
-func (a *attempts) load(ctx context.Context, id identity, floor uint64) error {
-	w, err := a.kv.Watch(ctx, id.key+".*", jetstream.IgnoreDeletes())
+func (a *attempts) load(ctx context.Context, id *identity, floor uint64) error {
+	keys := []string{id.key + ".*"}
+	for n := range id.rewound {
+		keys = append(keys, fmt.Sprintf("%s-%d.*", id.key, n+1))
+	}
+	w, err := a.kv.WatchFiltered(ctx, keys, jetstream.IgnoreDeletes())
 	if err != nil {
 		return fmt.Errorf("read attempts of %s: %w", id.key, err)
 	}
@@ -81,7 +85,7 @@ func (a *attempts) load(ctx context.Context, id identity, floor uint64) error {
 }
 
 // of tells how often a message failed before.
-func (a *attempts) of(ctx context.Context, id identity, sequence, deliveries uint64) (failures, error) {
+func (a *attempts) of(ctx context.Context, id *identity, sequence, deliveries uint64) (failures, error) {
 	if deliveries <= 1 {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -112,7 +116,7 @@ func (a *attempts) record(key string, f failures) (publish, error) {
 }
 
 // forget drops a settled message's record from memory.
-func (a *attempts) forget(id identity, sequence uint64) {
+func (a *attempts) forget(id *identity, sequence uint64) {
 	a.mu.Lock()
 	if len(a.known) > 0 {
 		delete(a.known, a.key(id, sequence))

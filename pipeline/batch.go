@@ -80,7 +80,7 @@ func (e *entry) reset() {
 func openBatch(ctx context.Context, b *broker, c *chain, in input, out string, log *slog.Logger) (*batch, error) {
 	p := &batch{
 		walker: newWalker(c.cfg.Name, b, log), in: in, out: out, chain: c,
-		src:     &source{identity: newIdentity(c.cfg.Name, in.stream, in.created), redo: in.redo},
+		src:     &source{stream: in.stream, ident: newIdentity(c.cfg.Name, in.stream, in.created), redo: in.redo},
 		window:  4 * c.cfg.MaxInFlight,
 		entries: sync.Pool{New: func() any { return new(entry) }},
 		queue:   make(chan *entry, 8*c.cfg.MaxInFlight), quit: make(chan struct{}),
@@ -109,7 +109,7 @@ func (p *batch) open(ctx context.Context) error {
 	if p.waiting, err = readParked(ctx, p.broker.js, p.out, p.parkAt); err != nil {
 		return err
 	}
-	if err := p.attempts.load(ctx, p.src.identity, 0); err != nil {
+	if err := p.attempts.load(ctx, p.src.ident, 0); err != nil {
 		return err
 	}
 	p.admitted = ckpt.Sequence
@@ -125,6 +125,16 @@ func (p *batch) consume(ctx context.Context) error {
 	p.mu.Lock()
 	start := p.admitted + 1
 	p.mu.Unlock()
+	st, err := p.broker.js.Stream(ctx, p.in.stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		p.broker.missing()
+	}
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", p.in.stream, err)
+	}
+	if made := st.CachedInfo().Created; !made.Equal(p.in.created) {
+		return fmt.Errorf("stream %s was made anew at %s and the checkpoint is of the one before; say where it goes on (mqrun batch set-position %s SEQUENCE) and start mqrun again", p.in.stream, made.UTC().Format(time.RFC3339), p.name)
+	}
 	c, err := p.broker.js.CreateConsumer(ctx, p.in.stream, jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: start,
 		FilterSubjects: p.in.filters, InactiveThreshold: time.Minute, MemoryStorage: true, Replicas: 1,
@@ -174,7 +184,7 @@ func (p *batch) deliver(pull *mq.Pull, m *nats.Msg) {
 		return
 	}
 	e := p.entries.Get().(*entry)
-	e.src, e.msg, e.info, e.subject, e.bytes = p.src, m, info, m.Subject, int64(len(m.Data))
+	e.src, e.ident, e.msg, e.info, e.subject, e.bytes = p.src, p.src.ident, m, info, m.Subject, int64(len(m.Data))
 	if p.src.redo != "" && m.Subject == p.src.redo {
 		if orig := get(m.Header, hdrSubject); orig != "" {
 			e.subject = orig
@@ -215,7 +225,13 @@ func (p *batch) restart(pull *mq.Pull, why error) {
 			if err == nil {
 				break
 			}
-			p.log.Warn("consumer not made", "stream", p.in.stream, "error", err)
+			p.mu.Lock()
+			known := p.lost == err.Error()
+			p.lost = err.Error()
+			p.mu.Unlock()
+			if !known {
+				p.log.Error("input cannot go on, trying again", "stream", p.in.stream, "error", err)
+			}
 			select {
 			case <-time.After(wait):
 			case <-p.quit:
@@ -223,7 +239,7 @@ func (p *batch) restart(pull *mq.Pull, why error) {
 			}
 		}
 		p.mu.Lock()
-		p.restarting = false
+		p.restarting, p.lost = false, ""
 		next, n := p.pull, p.window-p.inFlight
 		p.throttle()
 		p.mu.Unlock()
@@ -277,7 +293,7 @@ func (p *batch) handle(e *entry) {
 	}
 	e.begun, e.chain = true, p.chain
 	p.mu.Unlock()
-	before, err := p.attempts.of(p.work, p.src.identity, e.info.Sequence, 1)
+	before, err := p.attempts.of(p.work, p.src.ident, e.info.Sequence, 1)
 	if err != nil {
 		p.log.Warn("attempts unknown", "sequence", e.info.Sequence, "error", err)
 	}
@@ -318,7 +334,7 @@ func (p *batch) judge(e *entry, w *walk, v verdict) {
 	case actDead:
 		if to := e.chain.cfg.DeadLetter; to != "none" {
 			h, data := deadLetter(p.name, &e.slot, w.dead(e.v, p.now()), p.broker.limit(to))
-			h[hdrMsgID] = []string{p.src.id(e.info.Sequence, "dlq")}
+			h[hdrMsgID] = []string{p.src.ident.id(e.info.Sequence, "dlq")}
 			p.workers.Go(func() { p.bury(e, &nats.Msg{Subject: to, Header: h, Data: data}, w.describe(e.v.reason)) })
 			return
 		}
@@ -483,7 +499,7 @@ func (p *batch) revive(due []parked) {
 		attempts, _ := strconv.Atoi(m.Header.Get(hdrAttempts))
 		stored, _ := strconv.ParseInt(m.Header.Get(hdrTime), 10, 64)
 		e := &entry{parked: true, failed: attempts, slot: slot{
-			src: p.src, subject: m.Header.Get(hdrSubject), bytes: int64(len(m.Data)),
+			src: p.src, ident: p.src.ident, subject: m.Header.Get(hdrSubject), bytes: int64(len(m.Data)),
 			msg:  &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data},
 			info: mq.AckInfo{Stream: p.in.stream, Sequence: w.sequence, Time: time.Unix(0, stored), Deliveries: uint64(attempts + 1)},
 		}}

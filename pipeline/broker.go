@@ -22,12 +22,22 @@ type broker struct {
 	journal    *journal // nil: none
 	suspects   turn     // of the one message that runs alone
 	state      jetstream.KeyValue
+	losses     losses
+	trouble    chan struct{}              // a stream is missing
 	limit      func(subject string) int64 // largest message that the subject's stream takes
 }
 
 // leases is the bucket of leases, made when something needs one.
 func (b *broker) leases(ctx context.Context) (jetstream.KeyValue, error) {
 	return openLeases(ctx, b.js, b.leaseBytes, b.replicas)
+}
+
+// missing says that a stream is not there which should be.
+func (b *broker) missing() {
+	select {
+	case b.trouble <- struct{}{}:
+	default:
+	}
 }
 
 // connect makes the connections and what mqrun keeps for itself.
@@ -46,25 +56,31 @@ func (b *broker) connect(ctx context.Context, o Options, m *Manager) (err error)
 	if b.out, err = o.MQ.Connect("mqrun settlements", asyncError, nats.ReconnectBufSize(-1)); err != nil {
 		return err
 	}
-	b.attempts, err = mq.EnsureBucket(ctx, b.js, jetstream.KeyValueConfig{
+	b.attempts, b.state, err = b.make(ctx, o.MaxBytes)
+	return err
+}
+
+// make makes what mqrun keeps for itself, as far as it is not there.
+func (b *broker) make(ctx context.Context, maxBytes int64) (attempts, state jetstream.KeyValue, err error) {
+	attempts, err = mq.EnsureBucket(ctx, b.js, jetstream.KeyValueConfig{
 		Bucket: BucketAttempts, Description: "failed handler calls by message",
 		TTL: attemptsTTL, History: 1, Storage: jetstream.FileStorage, Replicas: b.replicas,
-		MaxBytes: mq.Budget(o.MaxBytes, 1).KV / 2,
+		MaxBytes: mq.Budget(maxBytes, 1).KV / 2,
 	})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	b.state, err = mq.EnsureBucket(ctx, b.js, jetstream.KeyValueConfig{
+	state, err = mq.EnsureBucket(ctx, b.js, jetstream.KeyValueConfig{
 		Bucket: BucketState, Description: "what must not be forgotten", History: 1, Storage: jetstream.FileStorage, Replicas: b.replicas,
-		MaxBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
+		MaxBytes: mq.Budget(maxBytes, 1).KV / 10,
 	})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	audit := auditSpec(o.MaxBytes)
+	audit := auditSpec(maxBytes)
 	audit.Replicas = b.replicas
 	_, err = mq.EnsureStream(ctx, b.js, audit)
-	return mq.Explain(b.js.Conn(), err)
+	return attempts, state, mq.Explain(b.js.Conn(), err)
 }
 
 func (b *broker) disconnect() {

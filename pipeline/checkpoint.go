@@ -94,6 +94,13 @@ func openCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstream
 		if c.Created != in.created.UnixNano() || c.Stream != in.stream {
 			return c, fmt.Errorf("the checkpoint is of stream %s made at %s, but stream %s was made at %s; %s", c.Stream, time.Unix(0, c.Created).UTC().Format(time.RFC3339), in.stream, in.created.UTC().Format(time.RFC3339), cure)
 		}
+		st, err := js.Stream(ctx, in.stream)
+		if err != nil {
+			return c, fmt.Errorf("stream %s: %w", in.stream, err)
+		}
+		if last := st.CachedInfo().State.LastSeq; c.Sequence > last {
+			return c, fmt.Errorf("the checkpoint is at message %d, but stream %s ends at %d: it has lost its last %d messages (a power cut, or an older copy), and as many new ones would be skipped; %s", c.Sequence, in.stream, last, c.Sequence-last, cure)
+		}
 		return c, nil
 	}
 	switch _, err := state.Get(ctx, stateKey(p.Name, 0)); {

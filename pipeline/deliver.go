@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"time"
+
 	"github.com/nats-io/nats.go"
 
 	"github.com/mqrun/mqrun/mq"
@@ -14,13 +16,19 @@ func (p *pipeline) deliver(src *source, m *nats.Msg) {
 		src.pull.Credit(1)
 		return
 	}
-	if p.track(src, info) && p.stillAtWork(src, m, info) {
+	again := p.track(src, info)
+	ident, before, settled := p.meet(src, info.Sequence)
+	if settled {
+		p.skip(src, m)
+		return
+	}
+	if (again || before) && p.stillAtWork(src, m, info) {
 		src.pull.Credit(1)
 		return
 	}
 	s := p.slots.take()
 	s.mu.Lock()
-	s.state, s.src, s.msg, s.reply, s.info = waiting, src, m, m.Reply, info
+	s.state, s.src, s.ident, s.msg, s.reply, s.info = waiting, src, ident, m, m.Reply, info
 	s.subject = m.Subject
 	if src.redo != "" && m.Subject == src.redo {
 		if orig := get(m.Header, hdrSubject); orig != "" {
@@ -32,8 +40,11 @@ func (p *pipeline) deliver(src *source, m *nats.Msg) {
 	bytes := s.bytes
 	s.mu.Unlock()
 	p.mu.Lock()
-	delete(p.lost, src.stream)
+	if !src.mending {
+		delete(p.lost, src.stream)
+	}
 	p.inFlight++
+	src.busy++
 	p.bytes += bytes
 	release := p.releasing
 	ready := []*slot{s}
@@ -65,6 +76,7 @@ func (p *pipeline) stillAtWork(src *source, m *nats.Msg, info mq.AckInfo) bool {
 		return false // settled meanwhile
 	}
 	s.reply, s.clock = m.Reply, p.now()
+	s.sent = time.Time{} // what was sent went to the delivery before
 	return true
 }
 

@@ -43,7 +43,7 @@ func TestOutputHeaderKeepsTheTrace(t *testing.T) {
 func deadSlot(data string, h nats.Header) *slot {
 	return &slot{
 		msg: &nats.Msg{Data: []byte(data), Header: h}, subject: "orders.a",
-		src:  &source{identity: newIdentity("orders", "MQRUN", time.Unix(1, 0))},
+		src:  &source{stream: "MQRUN", ident: newIdentity("orders", "MQRUN", time.Unix(1, 0))},
 		info: mq.AckInfo{Sequence: 7, Deliveries: 2},
 	}
 }

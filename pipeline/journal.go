@@ -188,7 +188,7 @@ func (j *journal) grow() error {
 
 // begin notes that the message is about to be handled. The record is nil when
 // none can be had.
-func (j *journal) begin(id identity, sequence uint64) *record {
+func (j *journal) begin(id *identity, sequence uint64) *record {
 	if j == nil {
 		return nil
 	}
@@ -206,7 +206,7 @@ func (j *journal) begin(id identity, sequence uint64) *record {
 	r := j.free[len(j.free)-1]
 	j.free = j.free[:len(j.free)-1]
 	j.mu.Unlock()
-	if key := id.key; key != r.key {
+	if key := id.keyAt(sequence); key != r.key {
 		if len(key) > maxJournalKey {
 			j.end(r)
 			return nil

@@ -234,7 +234,7 @@ func TestCrashCountsOnceForARun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f, err := r.m.running()[0].(*pipeline).attempts.of(t.Context(), identity{key: "p.S.x"}, 1, 2)
+	f, err := r.m.running()[0].(*pipeline).attempts.of(t.Context(), &identity{key: "p.S.x"}, 1, 2)
 	if err != nil || f.Crashes != 2 || f.Failed != 2 || f.Reason != reasonCrash || f.Step != 1 {
 		t.Errorf("%+v, %v", f, err)
 	}

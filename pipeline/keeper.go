@@ -8,11 +8,12 @@ const tickEvery = 100 * time.Millisecond
 // tick does for every slot what is due: tells the server that a message is
 // still in work, repeats publishes and final words without an answer.
 func (p *pipeline) tick(now time.Time, scratch []*slot) []*slot {
-	for _, src := range p.sources {
+	for i, src := range p.sources {
 		if p.lanes != nil {
 			p.await(src, now)
 		}
 		src.pull.Tick(now)
+		p.look(i, src, now)
 	}
 	p.try(now)
 	scratch = p.slots.busy(scratch[:0])
@@ -48,7 +49,7 @@ func (p *pipeline) keep(s *slot, now time.Time) {
 	}
 	// One extension that fails must not be the last one: the clock is only
 	// moved when it was sent.
-	if now.Sub(s.clock) >= p.ackWait(s)/3 && p.broker.out.Publish(s.reply, progressBody) == nil {
+	if now.Sub(s.clock) >= p.ackWait(s)/3 && !s.ident.gone.Load() && p.broker.out.Publish(s.reply, progressBody) == nil {
 		s.clock = now
 	}
 }

@@ -113,7 +113,7 @@ pipelines: { p: { from: in.x, steps: kv, to: out.x } }
 `)
 	const put = "\x01\x00\x00\x00" + "\x04\x00\x00\x00" + "\x01\x00\x00\x00" + "\x05\x00\x00\x00" + "\x00\x00\x00\x00"
 	r.pub("in.x", put+"seen"+"k"+"value")
-	r.idle("p")
+	r.settled("MQRUN", "p")
 	if v, rev, err := r.m.kv.Get(r.ctx(), "seen", "k"); err != nil || string(v) != "value" || rev != 1 {
 		t.Errorf("%q %d %v", v, rev, err)
 	}

@@ -3,7 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
+
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -30,9 +30,12 @@ func (p *pipeline) lead(ctx context.Context) {
 // mind does what is due for the lease.
 func (p *pipeline) mind(ctx context.Context) {
 	p.mu.Lock()
-	active, rest := p.active, p.leaving || p.inFlight > 0
+	active, rest, lost := p.active, p.leaving || p.inFlight > 0, p.broken
 	p.mu.Unlock()
 	switch {
+	case active && lost != nil:
+		p.stepDown(lost)
+		return
 	case active:
 		err := p.lease.renew(ctx)
 		if errors.Is(err, errLeaseLost) || !p.lease.held(p.now()) && ctx.Err() == nil {
@@ -62,15 +65,13 @@ func (p *pipeline) mind(ctx context.Context) {
 func (p *pipeline) takeOver(ctx context.Context) error {
 	infos := make([]*jetstream.ConsumerInfo, len(p.sources))
 	for i, src := range p.sources {
-		c, err := p.broker.js.Consumer(ctx, src.stream, src.consumer)
+		// The one before may have recorded failures since we looked, and the
+		// consumer may be gone.
+		info, err := p.restore(ctx, src)
 		if err != nil {
-			return fmt.Errorf("consumer %s on stream %s: %w", src.consumer, src.stream, err)
-		}
-		infos[i] = c.CachedInfo()
-		// The one before may have recorded failures since we looked.
-		if err := p.attempts.load(ctx, src.identity, infos[i].AckFloor.Stream); err != nil {
 			return err
 		}
+		infos[i] = info
 		if err := src.pull.Resume(); err != nil {
 			return err
 		}
@@ -81,7 +82,8 @@ func (p *pipeline) takeOver(ctx context.Context) error {
 		return nil
 	}
 	p.lanes.open()
-	p.active, p.releasing = true, false
+	p.active, p.releasing, p.broken = true, false, nil
+	clear(p.lost)
 	for i, src := range p.sources {
 		p.regain(src, infos[i], p.share())
 	}
@@ -95,7 +97,7 @@ func (p *pipeline) stepDown(why error) {
 	p.active = false
 	clear(p.lost)
 	p.mu.Unlock()
-	p.log.Warn("standing by: the lease could not be kept", "error", why)
+	p.log.Warn("standing by", "error", why)
 	p.letGo()
 	for _, src := range p.sources {
 		if err := src.pull.Suspend(); err != nil {

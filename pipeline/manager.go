@@ -63,6 +63,7 @@ type Manager struct {
 	cfg        *config.Config
 	generation uint64
 	plugins    map[string]*plugin
+	streams    []mq.StreamSpec // of the running generation
 	pipelines  map[string]engine
 	closed     bool
 
@@ -113,7 +114,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	m.load = sandboxed(o.Host, &m.kv)
 	b := &broker{
 		js: o.MQ.JetStream(), limit: m.limit, owner: processName(), leaseBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
-		replicas: o.MQ.Replicas(), suspects: make(turn, 1),
+		replicas: o.MQ.Replicas(), suspects: make(turn, 1), losses: losses{all: o.MQ.Losses()}, trouble: make(chan struct{}, 1),
 	}
 	if err := b.connect(ctx, o, m); err != nil {
 		return nil, err
@@ -131,6 +132,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	var life context.Context
 	life, m.stop = context.WithCancel(context.Background())
 	m.keeper.Go(func() { m.keep(life) })
+	m.keeper.Go(func() { m.heal(life) })
 	m.keeper.Go(func() { m.janitor(life) })
 	m.keeper.Go(func() { m.rescuer.run(life) })
 	return m, nil
@@ -260,7 +262,7 @@ func (m *Manager) Apply(ctx context.Context, cfg *config.Config) (Plan, error) {
 		delete(next, name)
 	}
 	maps.Copy(next, started)
-	m.cfg, m.generation, m.plugins, m.pipelines = cfg, generation, plugins, next
+	m.cfg, m.generation, m.plugins, m.pipelines, m.streams = cfg, generation, plugins, next, l.streams
 	m.mu.Unlock()
 	for name, p := range plugins {
 		if p.loaded != nil {
@@ -339,11 +341,12 @@ func (m *Manager) layOut(ctx context.Context, cfg *config.Config) (layout, error
 	if problems != nil {
 		return layout{}, problems
 	}
-	for _, spec := range l.streams {
+	for i := range l.streams {
+		spec := &l.streams[i]
 		if spec.Replicas == 0 {
 			spec.Replicas = m.broker.replicas
 		}
-		if _, err := mq.EnsureStream(ctx, m.broker.js, spec); err != nil {
+		if _, err := mq.EnsureStream(ctx, m.broker.js, *spec); err != nil {
 			return layout{}, err
 		}
 	}

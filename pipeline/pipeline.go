@@ -86,6 +86,7 @@ type pipeline struct {
 	leading    sync.WaitGroup
 	retire     context.CancelFunc // ends leading
 	active     bool               // this process has the lease
+	broken     error              // why it has to be taken anew
 	holder     string             // who has it
 	standbyErr error              // why it could not be taken
 
@@ -95,7 +96,10 @@ type pipeline struct {
 // counts are of this process, since its start.
 type counts struct {
 	handled, acked, filtered, naked, dead, outputs, lateAcks, publishRefused atomic.Int64
-	deadBy                                                                   tally
+	// skipped were settled under a consumer that is gone; mended is how often one
+	// was made again, or an input changed.
+	skipped, mended atomic.Int64
+	deadBy          tally
 }
 
 // openPipeline makes the consumers and loads the attempts; begin pulls.
@@ -169,12 +173,9 @@ func (p *pipeline) open(ctx context.Context, inputs []input) error {
 }
 
 func (p *pipeline) addSource(ctx context.Context, in input) error {
-	info, err := ensureConsumer(ctx, p.broker.js, in.stream, consumerConfig(p.chain.cfg, in.filters))
+	src := &source{stream: in.stream, filters: in.filters, redo: in.redo, consumer: durable(p.name), ident: newIdentity(p.name, in.stream, in.created)}
+	info, err := p.restore(ctx, src)
 	if err != nil {
-		return err
-	}
-	src := &source{identity: newIdentity(p.name, in.stream, in.created), consumer: info.Name, redo: in.redo}
-	if err := p.attempts.load(ctx, src.identity, info.AckFloor.Stream); err != nil {
 		return err
 	}
 	src.pull, err = mq.NewPull(p.broker.in, mq.PullConfig{
@@ -309,17 +310,7 @@ func (p *pipeline) past(s *slot) (failures, error) {
 	if s.before.Failed > 0 {
 		return s.before, nil
 	}
-	return p.attempts.of(p.work, s.src.identity, s.info.Sequence, s.info.Deliveries)
-}
-
-func (p *pipeline) sourceLost(src *source, err error) {
-	p.mu.Lock()
-	_, known := p.lost[src.stream]
-	p.lost[src.stream] = err.Error()
-	p.mu.Unlock()
-	if !known {
-		p.log.Error("input stopped", "stream", src.stream, "error", err)
-	}
+	return p.attempts.of(p.work, s.ident, s.info.Sequence, s.info.Deliveries)
 }
 
 // done frees the slot, and the credit with it.
@@ -329,6 +320,7 @@ func (p *pipeline) done(s *slot) {
 		p.results.Put(r)
 	}
 	src, bytes, c, stuck := s.src, s.bytes, s.chain, s.stuck
+	ident, sequence, acked := s.ident, s.info.Sequence, s.state == settling && isAck(s.final)
 	s.forget()
 	s.mu.Unlock()
 	if c != nil {
@@ -337,6 +329,10 @@ func (p *pipeline) done(s *slot) {
 	p.slots.put(s)
 	p.mu.Lock()
 	p.inFlight--
+	src.busy--
+	if acked && src.ident == ident {
+		src.known.settle(sequence)
+	}
 	p.bytes -= bytes
 	if stuck {
 		p.stuck--
@@ -369,7 +365,13 @@ func (p *pipeline) swap(c *chain) *chain {
 func (p *pipeline) reconnected() {
 	for _, src := range p.sources {
 		src.pull.Reconnected()
+		p.lookAfter(src)
 	}
+}
+
+// lookReply is where the consumer of the i-th input answers look.
+func (p *pipeline) lookReply(i int) string {
+	return p.inbox + "." + lookToken + "." + strconv.Itoa(i) + ".0"
 }
 
 // replySubject is where the server answers the k-th request of a slot.

@@ -298,11 +298,11 @@ func TestReplayRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		src := &source{identity: newIdentity("orders", "MQRUN", m.CachedInfo().Created), redo: p.sources[0].redo}
+		src := &source{stream: "MQRUN", ident: newIdentity("orders", "MQRUN", m.CachedInfo().Created), redo: p.sources[0].redo}
 		s := &slot{src: src, subject: "orders.x", msg: &nats.Msg{Subject: "orders.x", Data: make([]byte, 1<<20)}}
 		s.info.Sequence = sequence
 		h, data := deadLetter("orders", s, d, 1<<20)
-		h[hdrMsgID] = []string{src.id(sequence, "dlq")}
+		h[hdrMsgID] = []string{src.ident.id(sequence, "dlq")}
 		if _, err := l.js.PublishMsg(t.Context(), &nats.Msg{Subject: "dlq.orders", Header: h, Data: data}); err != nil {
 			t.Fatal(err)
 		}

@@ -181,7 +181,7 @@ func (r *rescuer) save(ctx context.Context, g givenUp) error {
 		return err
 	}
 	info := st.CachedInfo()
-	src := &source{identity: newIdentity(g.pipeline, g.stream, info.Created), redo: redoSubject(g.stream, g.pipeline)}
+	src := &source{stream: g.stream, ident: r.m.identity(g.pipeline, g.stream, info.Created), redo: redoSubject(g.stream, g.pipeline)}
 	if err := r.publish(ctx, cfg, src, g, m); err != nil {
 		return err
 	}
@@ -205,14 +205,14 @@ func (r *rescuer) publish(ctx context.Context, cfg *config.Pipeline, src *source
 		return nil
 	}
 	s := &slot{
-		src: src, subject: m.Subject, msg: &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data},
+		src: src, ident: src.ident, subject: m.Subject, msg: &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data},
 		info: mq.AckInfo{Stream: g.stream, Sequence: g.sequence, Deliveries: g.deliveries, Time: m.Time},
 	}
 	if orig := get(m.Header, hdrSubject); orig != "" && m.Subject == src.redo {
 		s.subject = orig
 	}
 	a := attempts{kv: r.m.broker.attempts}
-	before, err := a.of(ctx, src.identity, g.sequence, 2)
+	before, err := a.of(ctx, src.ident, g.sequence, 2)
 	if err != nil {
 		return err
 	}
@@ -224,9 +224,27 @@ func (r *rescuer) publish(ctx context.Context, cfg *config.Pipeline, src *source
 		}
 	}
 	h, data := deadLetter(g.pipeline, s, d, r.m.limit(cfg.DeadLetter))
-	h[hdrMsgID] = []string{src.id(g.sequence, "dlq")}
+	h[hdrMsgID] = []string{src.ident.id(g.sequence, "dlq")}
 	_, err = r.m.broker.js.PublishMsg(ctx, &nats.Msg{Subject: cfg.DeadLetter, Header: h, Data: data})
 	return err
+}
+
+// identity is that of a pipeline's input as the running pipeline has it, which
+// knows of losses of the stream.
+func (m *Manager) identity(pipe, stream string, created time.Time) *identity {
+	m.mu.Lock()
+	p, _ := m.pipelines[pipe].(*pipeline)
+	m.mu.Unlock()
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, src := range p.sources {
+			if src.stream == stream && src.ident.made.Equal(created) {
+				return src.ident
+			}
+		}
+	}
+	return newIdentity(pipe, stream, created)
 }
 
 // atWork reports whether a message that the server gave up is still in a slot

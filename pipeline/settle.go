@@ -32,6 +32,8 @@ var (
 	progressBody = []byte("+WPI")
 )
 
+func isAck(final []byte) bool { return bytes.Equal(final, ackBody) }
+
 func nakBody(delay time.Duration) []byte {
 	return fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds())
 }
@@ -78,7 +80,7 @@ func (p *pipeline) settle(s *slot, w *walk, v verdict) {
 // identify gives a publish its id.
 func (p *pipeline) identify(s *slot, pub *publish, path string) {
 	n := len(s.arena)
-	s.arena = s.src.appendID(s.arena, s.info.Sequence, path)
+	s.arena = s.ident.appendID(s.arena, s.info.Sequence, path)
 	pub.id[0] = s.arena.text(n)
 	pub.header[hdrMsgID] = pub.id[:]
 }
@@ -90,7 +92,7 @@ func (p *pipeline) recordAttempt(s *slot, w *walk, v verdict) {
 		f.Due = p.now().Add(v.delay)
 		s.due, s.before = f.Due, f
 	}
-	rec, err := p.attempts.record(p.attempts.key(s.src.identity, s.info.Sequence), f)
+	rec, err := p.attempts.record(p.attempts.key(s.ident, s.info.Sequence), f)
 	if err != nil {
 		p.log.Error("attempt not recorded", "error", err)
 	} else {
@@ -225,6 +227,11 @@ func (p *pipeline) finish(s *slot, now time.Time) {
 		}
 	}
 	s.sent = now
+	if s.ident.gone.Load() {
+		epoch := s.epoch
+		time.AfterFunc(0, func() { p.abandon(s, epoch) })
+		return
+	}
 	s.tries++
 	s.twice = s.twice || s.tries > 1
 	if err := p.broker.out.PublishRequest(s.reply, p.replySubject(s, finalWord), s.final); err != nil {
@@ -248,6 +255,13 @@ func (p *pipeline) reply(m *nats.Msg) {
 		return
 	}
 	at, rest, _ := strings.Cut(rest, ".")
+	if at == lookToken {
+		i, _, _ := strings.Cut(rest, ".")
+		if n, err := strconv.Atoi(i); err == nil && n < len(p.sources) {
+			p.looked(p.sources[n], m.Data)
+		}
+		return
+	}
 	term, k, _ := strings.Cut(rest, ".")
 	index, err1 := strconv.Atoi(at)
 	e, err2 := strconv.ParseUint(term, 36, 32)
@@ -271,6 +285,9 @@ func (p *pipeline) reply(m *nats.Msg) {
 	}
 	pub := &s.pubs[i]
 	if why := pubAckError(m); why != "" {
+		if why == noStream {
+			p.broker.missing()
+		}
 		p.refused(s, pub, why, p.now())
 		return
 	}
@@ -316,29 +333,49 @@ func (p *pipeline) confirmed(s *slot, m *nats.Msg) {
 		s.mu.Unlock()
 		return
 	}
+	var lost *source
 	if m.Header.Get("Status") == "503" {
-		p.log.Warn("settled without a consumer", "stream", s.src.stream, "sequence", s.info.Sequence, "error", mq.ErrConsumerLost)
+		// An ack without a consumer is as good as one: see mark.
+		lost = s.src
 	} else {
 		p.count(s)
 	}
 	orphan := s.orphan
-	if bytes.Equal(s.final, ackBody) {
+	if isAck(s.final) {
 		orphan = nil
 	}
-	id, sequence := s.src.identity, s.info.Sequence
+	id, sequence := s.ident, s.info.Sequence
 	s.mu.Unlock()
 	p.attempts.forget(id, sequence)
 	p.done(s)
+	if lost != nil {
+		p.sourceLost(lost, fmt.Errorf("%w: %s > %s: nobody answers acks", mq.ErrConsumerLost, lost.stream, lost.consumer))
+	}
 	if orphan != nil {
 		orphan()
 	}
 }
 
+// abandon frees a slot whose message was of a stream that is gone: its outputs
+// are stored, and an ack would hit a message of the stream that has its name.
+func (p *pipeline) abandon(s *slot, epoch uint32) {
+	s.mu.Lock()
+	if s.state != settling || s.epoch != epoch {
+		s.mu.Unlock()
+		return
+	}
+	p.count(s)
+	s.mu.Unlock()
+	p.done(s)
+}
+
+const noStream = "no stream holds the subject"
+
 // pubAckError is why a publish was not stored, or "". A scan is enough: a
 // stream's name cannot hold a quote and a colon follows only a key.
 func pubAckError(m *nats.Msg) string {
 	if m.Header.Get("Status") == "503" {
-		return "no stream holds the subject"
+		return noStream
 	}
 	if !bytes.Contains(m.Data, []byte(`"error":`)) {
 		return ""

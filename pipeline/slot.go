@@ -39,6 +39,7 @@ type slot struct {
 	state state
 
 	src     *source
+	ident   *identity // of src when the message came
 	msg     *nats.Msg
 	reply   string // ack subject of its latest delivery
 	info    mq.AckInfo
@@ -135,7 +136,7 @@ func (s *slot) rewind() {
 // forget drops what belonged to the last message.
 func (s *slot) forget() {
 	s.rewind()
-	s.state, s.src, s.msg, s.reply, s.subject = free, nil, nil, "", ""
+	s.state, s.src, s.ident, s.msg, s.reply, s.subject = free, nil, nil, nil, "", ""
 	s.bytes, s.attempt, s.stuck, s.orphan = 0, 0, false, nil
 	s.lane, s.due, s.armed, s.before = nil, time.Time{}, false, failures{}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -17,10 +18,18 @@ import (
 
 // source is one input stream of a pipeline with the durable consumer on it.
 type source struct {
-	identity
+	stream   string
+	filters  []string
 	consumer string
 	redo     string // subject on which replayed messages of this pipeline arrive, "" on a foreign stream
 	pull     *mq.Pull
+
+	// Guarded by the pipeline's mutex:
+	ident   *identity
+	known   mark
+	busy    int  // slots that hold its messages
+	fresh   bool // of a stream that was made anew, and not pulled from yet
+	mending bool // somebody looks after its consumer
 
 	// Of an ordered pipeline, guarded by its mutex:
 	next uint64    // place of the next delivery in the consumer
@@ -90,7 +99,11 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, 
 	generation, _ := strconv.Atoi(have.Metadata[metaGeneration])
 	have.AckWait, have.MaxDeliver, have.MaxAckPending, have.BackOff = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil
 	have.FilterSubject, have.FilterSubjects = "", want.FilterSubjects
-	have.Metadata = map[string]string{metaGeneration: strconv.Itoa(generation + 1)}
+	have.Metadata = maps.Clone(have.Metadata)
+	if have.Metadata == nil {
+		have.Metadata = map[string]string{}
+	}
+	have.Metadata[metaGeneration] = strconv.Itoa(generation + 1)
 	if c, err = js.UpdateConsumer(ctx, stream, have); err != nil {
 		return nil, fmt.Errorf("update consumer %s on stream %s: %w", want.Durable, stream, err)
 	}

@@ -41,6 +41,10 @@ type Status struct {
 	DeadBy   map[string]int64 `json:"dead_by_reason,omitempty"`
 	LateAcks int64            `json:"late_acks"` // settled after ack_wait had passed: somebody else may have handled the message too
 	Refused  int64            `json:"publish_refused"`
+	// Mended counts consumers made again and inputs that became others; Skipped
+	// messages that came again with that and were settled before.
+	Mended  int64 `json:"mended,omitempty"`
+	Skipped int64 `json:"skipped,omitempty"`
 	// Seconds is how long the walks through the steps took.
 	Seconds Histogram `json:"-"`
 }
@@ -80,6 +84,7 @@ func statusOf(w *walker, c *counts) Status {
 		Name: w.name, State: StateRunning,
 		Handled: c.handled.Load(), Retried: c.naked.Load(),
 		Dead: c.dead.Load(), Outputs: c.outputs.Load(), LateAcks: c.lateAcks.Load(), Refused: c.publishRefused.Load(),
+		Mended: c.mended.Load(), Skipped: c.skipped.Load(),
 	}
 }
 

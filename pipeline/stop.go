@@ -56,6 +56,9 @@ func (p *pipeline) drain(ctx context.Context, release bool) error {
 }
 
 func (p *pipeline) close() {
+	p.mu.Lock()
+	p.leaving = true
+	p.mu.Unlock()
 	p.abort()
 	if p.lanes != nil {
 		p.retire()

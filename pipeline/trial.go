@@ -93,7 +93,7 @@ func (t *Trial) Close(ctx context.Context) error { return closePlugins(ctx, t.pl
 // run at a time. The error is of the host; a message that fails is an Outcome.
 func (t *Trial) Run(ctx context.Context, d Letter) (Outcome, error) {
 	s := &slot{
-		src: &source{identity: identity{stream: d.Stream}}, subject: d.Subject, chain: t.chain, attempt: 1,
+		src: &source{stream: d.Stream}, subject: d.Subject, chain: t.chain, attempt: 1,
 		msg:  &nats.Msg{Subject: d.Subject, Header: d.Header, Data: d.Data},
 		info: mq.AckInfo{Stream: d.Stream, Sequence: d.Original, Time: d.Time},
 	}

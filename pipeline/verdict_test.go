@@ -71,7 +71,7 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("long id %q", got)
 	}
 	seen := map[string]bool{}
-	for _, i := range []identity{newIdentity("a", "S", at), newIdentity("b", "S", at), newIdentity("a", "T", at), newIdentity("a", "S", at.Add(1))} {
+	for _, i := range []*identity{newIdentity("a", "S", at), newIdentity("b", "S", at), newIdentity("a", "T", at), newIdentity("a", "S", at.Add(1))} {
 		for _, seq := range []uint64{1, 11} {
 			for _, path := range []string{"0", "1", "0.1", "dlq"} {
 				seen[i.id(seq, path)] = true
