@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
