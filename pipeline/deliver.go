@@ -29,6 +29,7 @@ func (p *pipeline) deliver(src *source, m *nats.Msg) {
 	s := p.slots.take()
 	s.mu.Lock()
 	s.state, s.src, s.ident, s.msg, s.reply, s.info = waiting, src, ident, m, m.Reply, info
+	s.known = before
 	s.subject = m.Subject
 	if src.redo != "" && m.Subject == src.redo {
 		if orig := get(m.Header, hdrSubject); orig != "" {

@@ -310,7 +310,11 @@ func (p *pipeline) past(s *slot) (failures, error) {
 	if s.before.Failed > 0 {
 		return s.before, nil
 	}
-	return p.attempts.of(p.work, s.ident, s.info.Sequence, s.info.Deliveries)
+	deliveries := s.info.Deliveries
+	if s.known { // the new consumer counts from one
+		deliveries = max(deliveries, 2)
+	}
+	return p.attempts.of(p.work, s.ident, s.info.Sequence, deliveries)
 }
 
 // done frees the slot, and the credit with it.

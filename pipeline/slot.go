@@ -40,6 +40,7 @@ type slot struct {
 
 	src     *source
 	ident   *identity // of src when the message came
+	known   bool      // it may have come before, from a consumer that is gone
 	msg     *nats.Msg
 	reply   string // ack subject of its latest delivery
 	info    mq.AckInfo
@@ -137,7 +138,7 @@ func (s *slot) rewind() {
 func (s *slot) forget() {
 	s.rewind()
 	s.state, s.src, s.ident, s.msg, s.reply, s.subject = free, nil, nil, nil, "", ""
-	s.bytes, s.attempt, s.stuck, s.orphan = 0, 0, false, nil
+	s.bytes, s.attempt, s.stuck, s.orphan, s.known = 0, 0, false, nil, false
 	s.lane, s.due, s.armed, s.before = nil, time.Time{}, false, failures{}
 }
 

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+//go:embed testdata/work.wasm
+var guest []byte
+
+// pipelines are chained, retry quickly, and have a step that does what the
+// input says. %d is what a reload changes.
+const pipelines = `
+web: { listen: "" }
+plugins: { work: { module: work.wasm, config: { reload: "%d" } } }
+pipelines:
+  first: { from: ingest.x, steps: work, to: mid.x, ack_wait: 2s, max_in_flight: 128, retry: { initial: 50ms, jitter: 0 } }
+  second: { from: mid.x, steps: work, to: out.x, ack_wait: 2s, max_in_flight: 128, retry: { initial: 50ms, jitter: 0 } }
+`
+
+// The streams of these pipelines.
+const (
+	inStream   = "MQRUN"
+	midStream  = "MQRUN_FIRST"
+	outStream  = "MQRUN_SECOND"
+	deadStream = "MQRUN_DLQ"
+)
+
+// bench is one scenario's folder, processes and inputs.
+type bench struct {
+	name, bin, inside string
+	dir               string
+	rounds            int
+	random            *rand.Rand
+	out               io.Writer
+
+	head    string // of the configuration: server or nats
+	url     string // where we connect
+	proc    []*process
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	logs    *logs
+	reloads int
+	done    int // rounds that count
+
+	pause sync.RWMutex // held for reading by whoever publishes
+
+	mu     sync.Mutex
+	inputs []string // confirmed
+	next   int
+}
+
+func newBench(name, bin, inside string, rounds int, seed uint64, out io.Writer) (*bench, error) {
+	dir, err := os.MkdirTemp("", "mqrun-chaos-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder: %w", err)
+	}
+	b := &bench{name: name, bin: bin, inside: inside, dir: dir, rounds: rounds, random: rand.New(rand.NewPCG(seed, 0)), out: out, logs: newLogs()}
+	if err := os.WriteFile(filepath.Join(dir, "work.wasm"), guest, 0o600); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// serve is the configuration of a server of our own, on a port of loopback.
+func (b *bench) serve(store string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return err
+	}
+	b.url = "nats://" + address
+	b.head = fmt.Sprintf("server: { store_dir: %q, sync: always, max_bytes: 1GiB, listen: %q, auth: none }\n", store, address)
+	return b.configure()
+}
+
+// configure writes the configuration, a little different each time.
+func (b *bench) configure() error {
+	b.reloads++
+	return os.WriteFile(b.config(), []byte(b.head+fmt.Sprintf(pipelines, b.reloads)), 0o600)
+}
+
+func (b *bench) config() string { return filepath.Join(b.dir, "pipelines.yaml") }
+
+// connect is our own connection, which survives restarts.
+func (b *bench) connect(ctx context.Context) error {
+	if b.nc != nil {
+		return nil
+	}
+	var err error
+	for {
+		b.nc, err = nats.Connect(b.url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		if err == nil {
+			break
+		}
+		if !sleep(ctx, 50*time.Millisecond) {
+			return err
+		}
+	}
+	b.js, err = jetstream.New(b.nc, jetstream.WithDefaultTimeout(2*time.Second))
+	return err
+}
+
+// run starts a mqrun process with the configuration and waits until it is up.
+func (b *bench) run(ctx context.Context, args ...string) (*process, error) {
+	p, err := start(ctx, b.bin, b.config(), b.logs, args...)
+	if err != nil {
+		return nil, err
+	}
+	b.proc = append(b.proc, p)
+	return p, nil
+}
+
+// stop ends what is left.
+func (b *bench) stop() {
+	for _, p := range b.proc {
+		p.kill()
+	}
+	if b.nc != nil {
+		b.nc.Close()
+	}
+}
+
+func (b *bench) clean() error { return os.RemoveAll(b.dir) }
+
+// kinds of an input: what the first and the second pipeline do with it.
+var kinds = []string{"ee", "ee", "ee", "ee", "es", "se", "fe", "ef", "re", "er", "te", "et", "de", "ed", "ft", "fr"}
+
+// input makes the next one: two letters, a number, and room for a letter.
+func (b *bench) input() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.next++
+	return fmt.Sprintf("%s%06d-", kinds[b.random.IntN(len(kinds))], b.next)
+}
+
+// feed publishes n inputs, each until it is confirmed, a few at a time.
+func (b *bench) feed(ctx context.Context, n int) error {
+	work := make(chan string)
+	var wg sync.WaitGroup
+	errs := make(chan error, 32)
+	for range cap(errs) {
+		wg.Go(func() {
+			for in := range work {
+				if err := b.publish(ctx, in); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	var err error
+	for range n {
+		select {
+		case work <- b.input():
+			continue
+		case err = <-errs:
+		}
+		break
+	}
+	close(work)
+	wg.Wait()
+	select {
+	case e := <-errs:
+		err = errors.Join(err, e)
+	default:
+	}
+	return err
+}
+
+// publish repeats an input, with one id, until it is confirmed.
+func (b *bench) publish(ctx context.Context, in string) error {
+	m := &nats.Msg{Subject: "ingest.x", Data: []byte(in), Header: nats.Header{"Nats-Msg-Id": {in}}}
+	for {
+		b.pause.RLock()
+		try, cancel := context.WithTimeout(ctx, 2*time.Second)
+		_, err := b.js.PublishMsg(try, m, jetstream.WithRetryAttempts(0))
+		cancel()
+		b.pause.RUnlock()
+		if err == nil {
+			b.mu.Lock()
+			b.inputs = append(b.inputs, in)
+			b.mu.Unlock()
+			return nil
+		}
+		if !sleep(ctx, 20*time.Millisecond) {
+			return fmt.Errorf("publish %s: %w", in, err)
+		}
+	}
+}
+
+// confirmed is how many inputs have a PubAck.
+func (b *bench) confirmed() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.inputs)
+}
+
+// open is how many messages of a stream its pipeline has not settled.
+func (b *bench) open(ctx context.Context, stream, pipeline string) (pending, unacked int, err error) {
+	c, err := b.js.Consumer(ctx, stream, "mqrun-"+pipeline)
+	if err != nil {
+		return 0, 0, err
+	}
+	i := c.CachedInfo()
+	return int(i.NumPending), i.NumAckPending, nil
+}
+
+// settled waits until nothing is open.
+func (b *bench) settled(ctx context.Context) error {
+	quiet := 0
+	for last := ""; quiet < 3; {
+		open := []string{}
+		for _, at := range [][2]string{{inStream, "first"}, {midStream, "second"}} {
+			p, u, err := b.open(ctx, at[0], at[1])
+			if err != nil || p+u > 0 {
+				open = append(open, fmt.Sprintf("%s: %d pending, %d unacked, %v", at[1], p, u, err))
+			}
+		}
+		if last = strings.Join(open, "; "); last == "" {
+			quiet++
+		} else {
+			quiet = 0
+		}
+		if !sleep(ctx, 30*time.Millisecond) {
+			return fmt.Errorf("not settled: %s", last)
+		}
+	}
+	return nil
+}
+
+// reach waits until point inputs beyond base are acked by the first pipeline,
+// and says how many are; it gives up once all are confirmed and settled.
+func (b *bench) reach(ctx context.Context, base, point, all int) int {
+	for {
+		pending, unacked, err := b.open(ctx, inStream, "first")
+		if err == nil {
+			st, err := b.js.Stream(ctx, inStream)
+			if err == nil {
+				acked := int(st.CachedInfo().State.LastSeq) - pending - unacked - base
+				if acked >= point || acked >= all {
+					return acked
+				}
+			}
+		}
+		if ctx.Err() != nil {
+			return 0
+		}
+	}
+}
+
+// sleep is false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// errElsewhere is no error: the scenario ran and counted in a namespace.
+var errElsewhere = errors.New("ran elsewhere")
+
+const tmpfsSize = 96 << 20
+
+// disk fills the store's disk under load, waits until publishes are refused,
+// makes room again and expects all that was confirmed. The disk is a tmpfs in a
+// mount namespace of its own.
+func disk(ctx context.Context, b *bench) error {
+	if b.inside == "" {
+		return b.unshare(ctx)
+	}
+	if err := b.serve(filepath.Join(b.inside, "store")); err != nil {
+		return err
+	}
+	p, err := b.run(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.connect(ctx); err != nil {
+		return err
+	}
+	filler := filepath.Join(b.inside, "filler")
+	for b.done < b.rounds {
+		if err := b.feed(ctx, perRound); err != nil {
+			return err
+		}
+		if err := fill(filler); err != nil {
+			return err
+		}
+		load, stop := context.WithCancel(ctx)
+		fed := make(chan error, 1)
+		go func() { fed <- b.feed(load, 100*perRound) }()
+		refused := b.refused(ctx)
+		stop()
+		<-fed
+		if !refused {
+			return errors.New("no publish was refused on a full disk")
+		}
+		if err := os.Remove(filler); err != nil {
+			return err
+		}
+		// The server may have given up on the disk for good: then it takes a
+		// restart, which must find all that was confirmed.
+		if !b.works(ctx, 10*time.Second) {
+			fmt.Fprintln(b.out, "disk: JetStream does not come back by itself; restarted")
+			if err := p.stop(ctx); err != nil {
+				p.kill()
+			}
+			if p, err = b.run(ctx); err != nil {
+				return err
+			}
+		}
+		if err := b.feed(ctx, perRound); err != nil {
+			return err
+		}
+		if err := b.settled(ctx); err != nil {
+			return err
+		}
+		b.done++
+	}
+	return nil
+}
+
+// unshare runs the scenario again where it may mount.
+func (b *bench) unshare(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	mount := filepath.Join(b.dir, "tmpfs")
+	if err := os.Mkdir(mount, 0o700); err != nil {
+		return err
+	}
+	script := `mount -t tmpfs -o size="$1" tmpfs "$2" && exec "$3" -bin "$4" -rounds "$5" -inside "$2" disk`
+	cmd := exec.CommandContext(ctx, "unshare", "-m", "sh", "-c", script, "sh", strconv.Itoa(tmpfsSize), mount, self, b.bin, strconv.Itoa(b.rounds))
+	cmd.Stdout, cmd.Stderr = b.out, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("in a mount namespace (needs the right to make one): %w", err)
+	}
+	return errElsewhere
+}
+
+// fill writes until nothing fits any more.
+func fill(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	block := make([]byte, 4<<10)
+	for {
+		if _, err := f.Write(block); err != nil {
+			return f.Close()
+		}
+	}
+}
+
+// refused waits until a publish of ours fails for want of room.
+func (b *bench) refused(ctx context.Context) bool {
+	for range 200 {
+		try, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := b.js.PublishMsg(try, &nats.Msg{Subject: "ingest.unread", Data: make([]byte, 64<<10)}, jetstream.WithRetryAttempts(0))
+		cancel()
+		if err != nil {
+			return ctx.Err() == nil
+		}
+	}
+	return false
+}
+
+// works reports whether a publish succeeds within that time.
+func (b *bench) works(ctx context.Context, most time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for ctx.Err() == nil {
+		try, stop := context.WithTimeout(ctx, time.Second)
+		_, err := b.js.Publish(try, "ingest.unread", nil, jetstream.WithRetryAttempts(0))
+		stop()
+		if err == nil {
+			return true
+		}
+		sleep(ctx, 100*time.Millisecond)
+	}
+	return false
+}

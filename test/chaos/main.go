@@ -1,0 +1,128 @@
+// Command chaos tries to break what the delivery promises, and counts:
+//
+//	go run ./test/chaos [-short] [-seed N] [-rounds N] [kill cluster network operator disk graceful]
+//
+// Each scenario runs two chained pipelines with a WebAssembly guest in real
+// mqrun processes, feeds them, does its harm again and again, waits until
+// everything is settled, and compares the ids in the streams with those that
+// the inputs must lead to. Its last line is
+//
+//	RESULT scenario=.. rounds=.. confirmed=.. handled=.. outputs=.. duplicates=.. dead=.. lost=..
+//
+// where confirmed are inputs with a PubAck, handled are calls of the guest,
+// lost are expected messages that are not in their stream and duplicates those
+// that are there twice. A round with a kill counts only when some of its inputs,
+// but not all, were seen to be acked right before it. The seed is printed.
+//
+// # Caveats
+//
+// It runs in the root of the repository, needs bin/mqrun, and only Linux has
+// the namespace of the disk scenario; where it is not permitted that fails.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() { os.Exit(doMain(os.Stdout, os.Stderr, os.Args[1:])) }
+
+// scenario does harm to a bench for a number of rounds.
+type scenario struct {
+	name        string
+	short, long int // rounds
+	run         func(context.Context, *bench) error
+}
+
+func scenarios() []scenario {
+	return []scenario{
+		{"kill", 8, 50, kill},
+		{"cluster", 4, 30, cluster},
+		{"network", 8, 60, network},
+		{"operator", 6, 40, operator},
+		{"disk", 1, 5, disk},
+		{"graceful", 6, 40, graceful},
+	}
+}
+
+func doMain(stdout, stderr io.Writer, args []string) int {
+	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	bin := f.String("bin", "bin/mqrun", "the mqrun `FILE` to run")
+	short := f.Bool("short", false, "few rounds, at most a minute for each scenario")
+	rounds := f.Int("rounds", 0, "rounds of each scenario (0: its own number)")
+	seed := f.Uint64("seed", uint64(time.Now().UnixNano()), "of the random moments")
+	keep := f.Bool("keep", false, "leave the folders of scenarios that failed")
+	inside := f.String("inside", "", "the tmpfs `FOLDER` of the disk scenario, inside of its namespace")
+	if err := f.Parse(args); err != nil {
+		return 2
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	failed := 0
+	names := f.Args()
+	for _, s := range scenarios() {
+		if len(names) > 0 && !slices.Contains(names, s.name) {
+			continue
+		}
+		n, limit := s.long, 15*time.Minute
+		if *short {
+			n, limit = s.short, time.Minute
+		}
+		if *rounds > 0 {
+			n = *rounds
+		}
+		if err := one(ctx, s, n, *seed, limit, *bin, *inside, *keep, stdout, stderr); err != nil {
+			fmt.Fprintf(stderr, "chaos: %s: %v\n", s.name, err)
+			failed++
+		}
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(scenarios(), func(s scenario) bool { return s.name == name }) {
+			fmt.Fprintf(stderr, "chaos: there is no scenario %q\n", name)
+			failed++
+		}
+	}
+	return min(failed, 1)
+}
+
+func one(ctx context.Context, s scenario, rounds int, seed uint64, limit time.Duration, bin, inside string, keep bool, stdout, stderr io.Writer) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if bin, err = filepath.Abs(bin); err != nil {
+		return err
+	}
+	b, err := newBench(s.name, bin, inside, rounds, seed, stdout)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s: seed %d\n", s.name, seed)
+	begin := time.Now()
+	err = s.run(ctx, b)
+	switch {
+	case errors.Is(err, errElsewhere), errors.Is(err, errCounted):
+		err = nil
+	case err == nil:
+		err = b.count(ctx)
+	}
+	b.stop()
+	if err != nil && !strings.Contains(err.Error(), "context canceled") {
+		fmt.Fprintf(stderr, "%s", b.logs.tail())
+	}
+	fmt.Fprintf(stdout, "%s: %.0f s\n", s.name, time.Since(begin).Seconds())
+	if err != nil && keep {
+		fmt.Fprintf(stderr, "left: %s\n", b.dir)
+		return err
+	}
+	return errors.Join(err, b.clean())
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// operator does what people do to a running system: delete consumers under
+// load, purge what was read, delete a stream and make it anew.
+func operator(ctx context.Context, b *bench) error {
+	if err := b.serve("store"); err != nil {
+		return err
+	}
+	if _, err := b.run(ctx); err != nil {
+		return err
+	}
+	if err := b.connect(ctx); err != nil {
+		return err
+	}
+	round := 0
+	return b.repeat(ctx, func() error {
+		round++
+		if round%5 == 0 {
+			return b.anew(ctx)
+		}
+		at := [][2]string{{inStream, "first"}, {midStream, "second"}}[b.random.IntN(2)]
+		if b.random.IntN(3) == 0 {
+			return b.purge(ctx, at[0], at[1])
+		}
+		err := b.js.DeleteConsumer(ctx, at[0], "mqrun-"+at[1])
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// purge removes what is below the consumer's ack floor. The middle stream is
+// counted at the end, so only the input is purged for good.
+func (b *bench) purge(ctx context.Context, stream, pipeline string) error {
+	if stream != inStream {
+		return nil
+	}
+	c, err := b.js.Consumer(ctx, stream, "mqrun-"+pipeline)
+	if err != nil {
+		return nil // it is being made again
+	}
+	st, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	return st.Purge(ctx, jetstream.WithPurgeSequence(c.CachedInfo().AckFloor.Stream+1))
+}
+
+// anew deletes the input stream once everything that is confirmed is settled,
+// and lets mqrun or ourselves make it again. The feed goes on meanwhile: what is
+// confirmed in between is waited for too, so it is held first.
+func (b *bench) anew(ctx context.Context) error {
+	b.pause.Lock()
+	defer b.pause.Unlock()
+	if err := b.settled(ctx); err != nil {
+		return err
+	}
+	st, err := b.js.Stream(ctx, inStream)
+	if err != nil {
+		return err
+	}
+	cfg := st.CachedInfo().Config
+	if err := b.js.DeleteStream(ctx, inStream); err != nil {
+		return fmt.Errorf("delete stream: %w", err)
+	}
+	if b.random.IntN(2) == 0 {
+		_, err = b.js.CreateStream(ctx, cfg)
+	}
+	return err
+}
