@@ -13,7 +13,7 @@ MODULES = find . -name go.mod ! -path '*/testdata/*' -exec dirname {} \; | sort
 # Runs $(1) in every module and fails at the end when one failed.
 each = status=0; for dir in $$($(MODULES)); do echo "== $$dir: $(1)"; (cd "$$dir" && $(1)) || status=1; done; exit $$status
 
-.PHONY: help build plugins demo test test-spec race lint clean bench
+.PHONY: help build plugins demo test test-spec race lint clean bench chaos chaos-short
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,13 @@ demo: build plugins ## run pipelines.yaml over 1,732 real messages and count wha
 
 test: ## go test in every module
 	@$(call each,$(GO) test $(ARGS) ./...)
+
+chaos-short: build ## try to break the delivery, at most a minute for each way and seed
+	@for round in 1 2 3; do $(GO) run ./test/chaos -short -rounds 3 kill || exit 1; done
+	@$(GO) run ./test/chaos -short cluster network operator disk graceful
+
+chaos: build ## the same for longer, about half an hour
+	@$(GO) run ./test/chaos
 
 race: ## go test -race in every module
 	@$(call each,CGO_ENABLED=1 $(GO) test -race $(ARGS) ./...)

@@ -48,7 +48,7 @@ func scenarios() []scenario {
 	return []scenario{
 		{"kill", 8, 50, kill},
 		{"cluster", 4, 30, cluster},
-		{"network", 8, 60, network},
+		{"network", 5, 60, network},
 		{"operator", 6, 40, operator},
 		{"disk", 1, 5, disk},
 		{"graceful", 6, 40, graceful},
