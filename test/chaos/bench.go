@@ -119,8 +119,8 @@ func (b *bench) connect(ctx context.Context) error {
 }
 
 // run starts a mqrun process with the configuration and waits until it is up.
-func (b *bench) run(ctx context.Context, args ...string) (*process, error) {
-	p, err := start(ctx, b.bin, b.config(), b.logs, args...)
+func (b *bench) run(ctx context.Context) (*process, error) {
+	p, err := start(ctx, b.bin, b.config(), b.logs)
 	if err != nil {
 		return nil, err
 	}
@@ -206,13 +206,6 @@ func (b *bench) publish(ctx context.Context, in string) error {
 	}
 }
 
-// confirmed is how many inputs have a PubAck.
-func (b *bench) confirmed() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.inputs)
-}
-
 // open is how many messages of a stream its pipeline has not settled.
 func (b *bench) open(ctx context.Context, stream, pipeline string) (pending, unacked int, err error) {
 	c, err := b.js.Consumer(ctx, stream, "mqrun-"+pipeline)
@@ -226,7 +219,7 @@ func (b *bench) open(ctx context.Context, stream, pipeline string) (pending, una
 // settled waits until nothing is open.
 func (b *bench) settled(ctx context.Context) error {
 	quiet := 0
-	for last := ""; quiet < 3; {
+	for quiet < 3 {
 		open := []string{}
 		for _, at := range [][2]string{{inStream, "first"}, {midStream, "second"}} {
 			p, u, err := b.open(ctx, at[0], at[1])
@@ -234,7 +227,8 @@ func (b *bench) settled(ctx context.Context) error {
 				open = append(open, fmt.Sprintf("%s: %d pending, %d unacked, %v", at[1], p, u, err))
 			}
 		}
-		if last = strings.Join(open, "; "); last == "" {
+		last := strings.Join(open, "; ")
+		if last == "" {
 			quiet++
 		} else {
 			quiet = 0

@@ -49,7 +49,9 @@ func disk(ctx context.Context, b *bench) error {
 		go func() { fed <- b.feed(load, 100*perRound) }()
 		refused := b.refused(ctx)
 		stop()
-		<-fed
+		if err := <-fed; err != nil && load.Err() == nil {
+			return err
+		}
 		if !refused {
 			return errors.New("no publish was refused on a full disk")
 		}

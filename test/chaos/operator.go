@@ -46,7 +46,7 @@ func (b *bench) purge(ctx context.Context, stream, pipeline string) error {
 	}
 	c, err := b.js.Consumer(ctx, stream, "mqrun-"+pipeline)
 	if err != nil {
-		return nil // it is being made again
+		return nil //nolint:nilerr // it is being made again
 	}
 	st, err := b.js.Stream(ctx, stream)
 	if err != nil {
