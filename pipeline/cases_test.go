@@ -201,6 +201,7 @@ func TestHDR05_EmptyPayload(t *testing.T) {
 		sizes[len(m.Data())]++
 	}
 	r.settled("MQRUN", "orders")
+	r.idle("orders")
 	if s := r.m.Status()[0]; s.Handled != 3 || s.Outputs != 3 || sizes[0] != 2 || sizes[4] != 1 {
 		t.Errorf("%+v, outputs by size %v", s, sizes)
 	}
