@@ -189,8 +189,9 @@ func TestErrorAfterDoubleAckBringsNothingBack(t *testing.T) {
 	end := make(chan bool)
 	subscribe(t, q, t.Context(), func(m *mq.Message) error {
 		if string(m.Data) == "end" {
+			err := m.DoubleAck(m.Ctx)
 			close(end)
-			return m.DoubleAck(m.Ctx)
+			return err
 		}
 		n.Add(1)
 		return errors.Join(m.DoubleAck(m.Ctx), errors.New("and yet"))
