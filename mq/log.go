@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // serverLog hands the server's log lines to slog. The server's start-up chatter
@@ -13,6 +15,8 @@ type serverLog struct {
 	log   *slog.Logger
 	fatal chan error // the first fatal line; the server itself would end the process
 	once  sync.Once
+
+	stuck atomic.Bool // a stream takes no writes until it is opened again
 
 	mu     sync.Mutex
 	losses []Loss
@@ -57,9 +61,17 @@ func (l *serverLog) line(level slog.Level, format string, v []any) {
 }
 
 func (l *serverLog) Noticef(format string, v ...any) { l.line(slog.LevelDebug, format, v) }
-func (l *serverLog) Errorf(format string, v ...any)  { l.line(slog.LevelError, format, v) }
 func (l *serverLog) Debugf(format string, v ...any)  { l.line(slog.LevelDebug, format, v) }
 func (l *serverLog) Tracef(format string, v ...any)  { l.line(slog.LevelDebug, format, v) }
+
+// Errorf also notes that a file could not be written: that stream refuses
+// everything from then on, even when the disk has room again.
+func (l *serverLog) Errorf(format string, v ...any) {
+	if strings.Contains(format, "ritical write error") {
+		l.stuck.Store(true)
+	}
+	l.line(slog.LevelError, format, v)
+}
 
 func (l *serverLog) Warnf(format string, v ...any) {
 	if format == lossFormat {

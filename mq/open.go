@@ -30,6 +30,7 @@ type EmbeddedNATS struct {
 	stopping chan struct{} // closed when no handler may start any more
 	hard     chan struct{} // closed when those that still run are given up
 
+	opening  sync.RWMutex   // held while the store is opened again
 	handlers sync.WaitGroup // subscriptions
 	inUse    sync.WaitGroup // other calls that need the connection
 
@@ -101,6 +102,7 @@ func (e *EmbeddedNATS) serve(ctx context.Context) (err error) {
 	if e.srv, e.srvLog, err = startServer(ctx, e.opts, e.store.dir); err != nil {
 		return err
 	}
+	e.background(e.revive)
 	sync := "always"
 	if i := e.opts.SyncInterval; i > 0 {
 		sync = i.String()

@@ -57,7 +57,11 @@ func (s *subscription) tend(ctx context.Context, done <-chan struct{}) {
 func (s *subscription) mend(ctx context.Context, said string) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	made, err := s.ensureConsumer(ctx)
+	var made bool
+	err := s.q.Steady(func() (err error) {
+		made, err = s.ensureConsumer(ctx)
+		return err
+	})
 	switch {
 	case err != nil:
 		if said == "" {

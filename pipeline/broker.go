@@ -24,6 +24,7 @@ type broker struct {
 	state      jetstream.KeyValue
 	losses     losses
 	trouble    chan struct{}              // a stream is missing
+	steady     func(func() error) error   // not while the store is opened again
 	limit      func(subject string) int64 // largest message that the subject's stream takes
 }
 

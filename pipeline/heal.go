@@ -48,6 +48,10 @@ func (m *Manager) remake(ctx context.Context) error {
 	m.mu.Lock()
 	specs := m.streams
 	m.mu.Unlock()
+	return m.broker.steady(func() error { return m.makeAgain(ctx, specs) })
+}
+
+func (m *Manager) makeAgain(ctx context.Context, specs []mq.StreamSpec) error {
 	for _, spec := range specs {
 		_, err := m.broker.js.Stream(ctx, spec.Name)
 		if err == nil {

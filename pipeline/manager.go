@@ -113,7 +113,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	m.load = sandboxed(o.Host, &m.kv)
 	b := &broker{
 		js: o.MQ.JetStream(), limit: m.limit, owner: processName(), leaseBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
-		replicas: o.MQ.Replicas(), suspects: make(turn, 1), losses: losses{all: o.MQ.Losses()}, trouble: make(chan struct{}, 1),
+		replicas: o.MQ.Replicas(), suspects: make(turn, 1), losses: losses{known: o.MQ.Losses}, trouble: make(chan struct{}, 1), steady: o.MQ.Steady,
 	}
 	if err := b.connect(ctx, o, m); err != nil {
 		return nil, err
@@ -210,7 +210,15 @@ func (m *Manager) limit(s string) int64 {
 const reloadDrain = 30 * time.Second
 
 // layOut makes the streams of cfg, or adds the subjects that they lack.
-func (m *Manager) layOut(ctx context.Context, cfg *config.Config) (layout, error) {
+func (m *Manager) layOut(ctx context.Context, cfg *config.Config) (l layout, err error) {
+	err = m.broker.steady(func() error {
+		l, err = m.makeStreams(ctx, cfg)
+		return err
+	})
+	return l, err
+}
+
+func (m *Manager) makeStreams(ctx context.Context, cfg *config.Config) (layout, error) {
 	have, err := heldStreams(ctx, m.broker.js, m.o.MaxPayload)
 	if err != nil {
 		return layout{}, err

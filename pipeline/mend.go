@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -93,7 +92,15 @@ func (p *pipeline) mend(src *source) {
 // restore sees to it that an input has its consumer, and that it stands where
 // the pipeline is. It is the same at start and later: the consumer can be gone,
 // the stream can be another one of the same name, or have lost its end.
-func (p *pipeline) restore(ctx context.Context, src *source) (*jetstream.ConsumerInfo, error) {
+func (p *pipeline) restore(ctx context.Context, src *source) (info *jetstream.ConsumerInfo, err error) {
+	err = p.broker.steady(func() error {
+		info, err = p.lookAt(ctx, src)
+		return err
+	})
+	return info, err
+}
+
+func (p *pipeline) lookAt(ctx context.Context, src *source) (*jetstream.ConsumerInfo, error) {
 	js := p.broker.js
 	st, err := js.Stream(ctx, src.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -140,10 +147,8 @@ func (p *pipeline) restore(ctx context.Context, src *source) (*jetstream.Consume
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", src.stream, err)
 	}
-	if loss, ok := p.broker.losses.of(src.stream, src.consumer); ok {
-		if info, err = p.rewind(ctx, src, info, loss); err != nil {
-			return nil, err
-		}
+	if info, err = p.rewindAll(ctx, src, info, known, rewound); err != nil {
+		return nil, err
 	}
 	if missing := info.Delivered.Stream - min(last, info.Delivered.Stream); missing > 0 {
 		p.lostEnd(mq.Loss{Stream: src.stream, Delivered: info.Delivered.Stream, Last: last})
@@ -280,6 +285,29 @@ func (p *pipeline) lostEnd(l mq.Loss) {
 		"stream", l.Stream, "messages", l.Delivered-l.Last, "last", l.Last, "delivered", l.Delivered)
 }
 
+// rewindAll deals with the losses after which the server has set the consumer
+// back by itself. Those of a server that is not ours are only seen while the
+// pipeline runs: it knows that it was further.
+func (p *pipeline) rewindAll(ctx context.Context, src *source, info *jetstream.ConsumerInfo, known mark, rewound []uint64) (*jetstream.ConsumerInfo, error) {
+	ours := false
+	for {
+		loss, at, ok := p.broker.losses.of(src.stream, src.consumer)
+		if !ok {
+			break
+		}
+		var err error
+		if info, err = p.rewind(ctx, src, info, loss); err != nil {
+			return nil, err
+		}
+		p.broker.losses.drop(at)
+		ours = true
+	}
+	if !ours && len(rewound) > len(rewoundOf(info)) {
+		return p.rewind(ctx, src, info, mq.Loss{Stream: src.stream, Consumer: src.consumer, Delivered: known.top, Last: rewound[len(rewound)-1]})
+	}
+	return info, nil
+}
+
 // rewind lets the consumer remember a loss after which the server itself has
 // set it back: new messages get the sequences of lost ones, and must not get
 // their ids.
@@ -295,29 +323,33 @@ func (p *pipeline) rewind(ctx context.Context, src *source, info *jetstream.Cons
 		return nil, fmt.Errorf("consumer %s on stream %s: %w", src.consumer, src.stream, err)
 	}
 	info.AckFloor.Stream, info.Delivered.Stream = min(info.AckFloor.Stream, l.Last), min(info.Delivered.Stream, l.Last)
-	p.broker.losses.drop(l)
 	return info, nil
 }
 
-// losses are those of the server's start that nobody has dealt with.
+// losses are those that the embedded server knows of and nobody has dealt with.
 type losses struct {
-	mu  sync.Mutex
-	all []mq.Loss
+	known func() []mq.Loss
+
+	mu   sync.Mutex
+	done map[int]bool // of known
 }
 
-func (l *losses) of(stream, consumer string) (mq.Loss, bool) {
+func (l *losses) of(stream, consumer string) (loss mq.Loss, at int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, loss := range l.all {
-		if loss.Stream == stream && loss.Consumer == consumer {
-			return loss, true
+	for i, loss := range l.known() {
+		if loss.Stream == stream && loss.Consumer == consumer && !l.done[i] {
+			return loss, i, true
 		}
 	}
-	return mq.Loss{}, false
+	return mq.Loss{}, 0, false
 }
 
-func (l *losses) drop(loss mq.Loss) {
+func (l *losses) drop(at int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all = slices.DeleteFunc(l.all, func(o mq.Loss) bool { return o == loss })
+	if l.done == nil {
+		l.done = map[int]bool{}
+	}
+	l.done[at] = true
 }
