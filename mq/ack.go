@@ -2,8 +2,6 @@ package mq
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -25,10 +23,12 @@ type AckInfo struct {
 // ackReplyInfo).
 func ParseAck(reply string) (AckInfo, error) {
 	var tok [12]string
-	n, rest, more := 0, reply, true
-	for more && n < len(tok) {
-		tok[n], rest, more = strings.Cut(rest, ".")
-		n++
+	n, from := 0, 0
+	for i := 0; i <= len(reply) && n < len(tok); i++ {
+		if i == len(reply) || reply[i] == '.' {
+			tok[n], from = reply[from:i], i+1
+			n++
+		}
 	}
 	at := 2
 	switch {
@@ -40,8 +40,8 @@ func ParseAck(reply string) (AckInfo, error) {
 	a := AckInfo{Stream: tok[at], Consumer: tok[at+1]}
 	var num [5]uint64
 	for i := range num {
-		v, err := strconv.ParseUint(tok[at+2+i], 10, 64)
-		if err != nil {
+		v, ok := digits(tok[at+2+i])
+		if !ok {
 			return AckInfo{}, fmt.Errorf("parse ack subject %q: %q is not a number", reply, tok[at+2+i])
 		}
 		num[i] = v
@@ -49,4 +49,16 @@ func ParseAck(reply string) (AckInfo, error) {
 	a.Deliveries, a.Sequence, a.ConsumerSequence, a.Pending = num[0], num[1], num[2], num[4]
 	a.Time = time.Unix(0, int64(num[3]))
 	return a, nil
+}
+
+// digits reads a number that the server wrote: all of them fit 19 digits.
+func digits(s string) (n uint64, ok bool) {
+	for i := range len(s) {
+		d := s[i] - '0'
+		if d > 9 {
+			return 0, false
+		}
+		n = 10*n + uint64(d)
+	}
+	return n, 0 < len(s) && len(s) <= 19
 }

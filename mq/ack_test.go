@@ -16,7 +16,7 @@ func TestParseAck(t *testing.T) {
 			t.Errorf("ParseAck(%q) = %+v, %v; want %+v", s, got, err, want)
 		}
 	}
-	for _, s := range []string{"", "$JS.ACK.S.c.2.17.19.x.5", "a.b.c.d.e.f.g.h.i", "$JS.ACK.S.c.2.17.19.1"} {
+	for _, s := range []string{"", "$JS.ACK.S.c.2.17.19.x.5", "a.b.c.d.e.f.g.h.i", "$JS.ACK.S.c.2.17.19.1", "$JS.ACK.S.c.2..19.1.5", "$JS.ACK.S.c.2.99999999999999999999.19.1.5"} {
 		if _, err := ParseAck(s); err == nil {
 			t.Errorf("ParseAck(%q) passed", s)
 		}

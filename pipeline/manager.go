@@ -95,6 +95,18 @@ func newLimits(have []held) *limits {
 	return l
 }
 
+func (l *limits) of(s string, otherwise int64) int64 {
+	if n, ok := l.literal[s]; ok {
+		return n
+	}
+	for _, f := range l.filters {
+		if subject.Match(f.filter, s) {
+			return f.maxMsg
+		}
+	}
+	return otherwise
+}
+
 // ErrClosed is returned by Apply after Drain.
 var ErrClosed = errors.New("pipelines are stopped")
 
@@ -194,15 +206,7 @@ func (m *Manager) limit(s string) int64 {
 	if l == nil {
 		return m.o.MaxPayload
 	}
-	if n, ok := l.literal[s]; ok {
-		return n
-	}
-	for _, f := range l.filters {
-		if subject.Match(f.filter, s) {
-			return f.maxMsg
-		}
-	}
-	return m.o.MaxPayload
+	return l.of(s, m.o.MaxPayload)
 }
 
 // reloadDrain bounds how long a pipeline that is replaced may finish what it
@@ -248,7 +252,11 @@ func (m *Manager) makeStreams(ctx context.Context, cfg *config.Config) (layout, 
 			ins[i].created = created[ins[i].stream]
 		}
 	}
-	m.limits.Store(newLimits(have))
+	limits := newLimits(have)
+	for _, p := range cfg.Pipelines {
+		limits.literal[p.To] = limits.of(p.To, m.o.MaxPayload) // where nearly everything goes
+	}
+	m.limits.Store(limits)
 	return l, nil
 }
 

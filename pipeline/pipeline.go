@@ -386,8 +386,8 @@ func (p *pipeline) replySubject(s *slot, k int) string {
 	b = append(b, '.')
 	b = strconv.AppendInt(b, int64(s.index), 10)
 	b = append(b, '.')
-	b = strconv.AppendUint(b, uint64(s.term), 36)
+	b = strconv.AppendUint(b, uint64(s.term), 10)
 	b = append(b, '.')
-	s.arena = strconv.AppendInt(b, int64(k), 10)
+	s.arena = strconv.AppendInt(b, int64(k)+1, 10) // the final word is 0
 	return s.arena.text(n)
 }

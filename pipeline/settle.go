@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"time"
 
@@ -250,37 +250,38 @@ func (p *pipeline) ackWait(s *slot) time.Duration {
 
 // reply takes PubAcks and confirmations to their slots.
 func (p *pipeline) reply(m *nats.Msg) {
-	rest, ok := strings.CutPrefix(m.Subject, p.inbox+".")
-	if !ok {
+	if len(m.Subject) <= len(p.inbox) {
 		return
 	}
-	at, rest, _ := strings.Cut(rest, ".")
-	if at == lookToken {
-		i, _, _ := strings.Cut(rest, ".")
-		if n, err := strconv.Atoi(i); err == nil && n < len(p.sources) {
+	rest := m.Subject[len(p.inbox)+1:]
+	if look, ok := strings.CutPrefix(rest, lookToken+"."); ok {
+		if n, _, ok := number(look); ok && n < len(p.sources) {
 			p.looked(p.sources[n], m.Data)
 		}
 		return
 	}
-	term, k, _ := strings.Cut(rest, ".")
-	index, err1 := strconv.Atoi(at)
-	e, err2 := strconv.ParseUint(term, 36, 32)
+	index, rest, ok1 := number(rest)
+	term, rest, ok2 := number(rest)
+	k, _, ok3 := number(rest)
+	if !ok1 || !ok2 || !ok3 {
+		return
+	}
 	s := p.slots.at(index)
-	if err1 != nil || err2 != nil || s == nil {
+	if s == nil {
 		return
 	}
 	s.mu.Lock()
-	if s.term != uint32(e) {
+	if s.term != uint32(term) {
 		s.mu.Unlock()
 		return // a second answer to what was sent twice
 	}
-	i, err := strconv.Atoi(k)
+	i := k - 1
 	if i == finalWord {
 		p.confirmed(s, m)
 		return
 	}
 	defer s.mu.Unlock()
-	if err != nil || i < 0 || i >= len(s.pubs) || s.state != publishing || s.pubs[i].ok {
+	if i >= len(s.pubs) || s.state != publishing || s.pubs[i].ok {
 		return
 	}
 	pub := &s.pubs[i]
@@ -299,6 +300,21 @@ func (p *pipeline) reply(m *nats.Msg) {
 	if s.left == 0 {
 		p.finish(s, p.now())
 	}
+}
+
+// number reads the first token of a reply subject; rest is behind it.
+func number(s string) (n int, rest string, ok bool) {
+	for i := range len(s) {
+		if s[i] == '.' {
+			return n, s[i+1:], i > 0
+		}
+		d := s[i] - '0'
+		if d > 9 || n > math.MaxInt32 {
+			return 0, "", false
+		}
+		n = 10*n + int(d)
+	}
+	return n, "", s != ""
 }
 
 // unblock counts a slot out of the stuck ones once none of its publishes is

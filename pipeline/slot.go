@@ -122,7 +122,7 @@ func (s *slot) rewind() {
 		s.pubs = nil
 	}
 	s.walk.reset()
-	s.out = nats.Msg{}
+	s.out.Header, s.out.Data = nil, nil
 	s.arena = s.arena[:0]
 	s.results = s.results[:0]
 	s.epoch++

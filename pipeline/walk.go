@@ -95,9 +95,10 @@ type walk struct {
 func (w *walk) reset() {
 	clear(w.outs)
 	for _, m := range w.msgs {
-		*m = host.Message{}
+		m.Data, m.Header = nil, nil
 	}
-	*w = walk{outs: w.outs[:0], msgs: w.msgs}
+	w.pipe, w.s, w.before, w.rec, w.outs = nil, nil, failures{}, nil, w.outs[:0]
+	w.out, w.text, w.whole, w.step, w.log, w.bytes = outcome{}, "", false, nil, nil, 0
 	if cap(w.outs) > keepPubs {
 		w.outs = nil
 	}

@@ -29,7 +29,7 @@ func doMain() int {
 	quick := flag.Bool("quick", false, "short runs that show whether it works, not how fast it is")
 	report := flag.String("o", "", "write the tables as Markdown to this file")
 	only := flag.String("run", "", "only the parts whose name holds this text")
-	profile := flag.String("cpuprofile", "", "write a CPU profile of the runs of mqrun with commit: each and the C guest to this file")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of one engine to this file: the one that -run names in full, else mqrun with commit: each and the C guest")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

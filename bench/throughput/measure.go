@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -37,6 +38,22 @@ const (
 type engine struct {
 	name  string
 	start func(*job) (stop func() error, err error)
+}
+
+// relaxed runs an engine with the garbage collector as `mqrun run` sets it.
+func relaxed(e engine) engine {
+	return engine{e.name, func(j *job) (func() error, error) {
+		ctx, cancel := context.WithCancel(j.ctx)
+		var gc sync.WaitGroup
+		gc.Go(func() { mq.RelaxGC(ctx, 64<<20) })
+		end := func() { cancel(); gc.Wait() }
+		stop, err := e.start(j)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		return func() error { defer end(); return stop() }, nil
+	}}
 }
 
 // sample is one run.

@@ -45,7 +45,7 @@ func (g guests) engine(guest, commit string, steps int) engine {
 	if steps > 1 {
 		name += fmt.Sprintf(", %d steps", steps)
 	}
-	return engine{name, func(j *job) (func() error, error) {
+	return relaxed(engine{name, func(j *job) (func() error, error) {
 		module, err := os.ReadFile(filepath.Join(g.dir, guest+".wasm"))
 		if err != nil {
 			return nil, err
@@ -79,5 +79,5 @@ func (g guests) engine(guest, commit string, steps int) engine {
 			defer cancel()
 			return errors.Join(m.Drain(ctx), rt.Close(ctx))
 		}, nil
-	}}
+	}})
 }

@@ -72,6 +72,11 @@ func (b *bench) run() error {
 	again := native(64)
 	again.name = control
 	if b.profile != "" {
+		for _, e := range []engine{native(64), tuned(), g.engine("c-echo", "batch", 1)} {
+			if e.name == b.only {
+				return b.profiled(e)
+			}
+		}
 		return b.profiled(g.engine("c-echo", "each", 1))
 	}
 	all := []engine{
