@@ -81,7 +81,7 @@ func FuzzInspect(f *testing.F) {
 			return
 		}
 		for _, trusted := range []bool{false, true} {
-			out, err := prepare(wasm, &Settings{Limits: DefaultLimits(), Trusted: trusted})
+			out, _, err := prepare(wasm, &Settings{Limits: DefaultLimits(), Trusted: trusted})
 			if err == nil && trusted && len(out) < len(wasm)-16 {
 				t.Errorf("%d bytes became %d", len(wasm), len(out))
 			}
@@ -107,7 +107,7 @@ func TestSettingsThatAreNotInThisVersion(t *testing.T) {
 
 func TestTablesAreCapped(t *testing.T) {
 	wasm := guest(t, "probe")
-	out, err := prepare(wasm, &Settings{Trusted: true, Limits: Limits{Table: 10}})
+	out, _, err := prepare(wasm, &Settings{Trusted: true, Limits: Limits{Table: 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestTablesAreCapped(t *testing.T) {
 		t.Errorf("no capped table in % x", out[:300])
 	}
 	none := guest(t, "echo")
-	if out, err := prepare(none, &Settings{Trusted: true, Limits: DefaultLimits()}); err != nil || !bytes.Equal(out, none) {
+	if out, _, err := prepare(none, &Settings{Trusted: true, Limits: DefaultLimits()}); err != nil || !bytes.Equal(out, none) {
 		t.Errorf("a module without tables was changed: %v", err)
 	}
 }

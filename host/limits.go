@@ -11,7 +11,7 @@ type Limits struct {
 	Memory      int64         // bytes of linear memory, in whole pages of 64 KiB
 	Timeout     time.Duration // of one call
 	Init        time.Duration // of the start function, _initialize and mq_init together
-	Fuel        int64         // instructions of one call, counted in steps of some 16,000; 0 = no limit
+	Fuel        int64         // instructions of one call, counted in steps of a few thousand; 0 = no limit
 	Outputs     int           // emits of one call
 	OutputBytes int64         // data, headers and subjects of one call's outputs
 	LogLines    int           // of one call

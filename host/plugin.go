@@ -19,6 +19,7 @@ type Plugin struct {
 	settings Settings
 	config   []byte   // what config("") gives
 	environ  []string // what the guest sees as its environment
+	least    int32    // instructions that a tick has to give
 	pool     *pool
 
 	born time.Time // start of the monotonic clock

@@ -11,21 +11,23 @@ import (
 // prepare turns the bytes of a plugin's file into the bytes that are compiled:
 // metered, or, for a trusted plugin, with its tables bounded. What cannot be
 // metered does not load: falling back to wazero's switch would let an odd
-// opcode choose the weak way. The error follows the name of a file.
-func prepare(wasm []byte, s *Settings) ([]byte, error) {
+// opcode choose the weak way. The error follows the name of a file. least is what
+// a tick has to give.
+func prepare(wasm []byte, s *Settings) (out []byte, least int32, err error) {
 	table := uint32(min(s.Limits.Table, maxTable))
 	if s.Trusted {
-		return capTables(wasm, table)
+		out, err = capTables(wasm, table)
+		return out, 0, err
 	}
-	out, _, err := meter.Rewrite(wasm, meter.Options{TableMax: table, MaxFunctions: maxFunctions, Merge: true})
+	out, info, err := meter.Rewrite(wasm, meter.Options{TableMax: table, MaxFunctions: maxFunctions, Merge: true})
 	var me *meter.Error
 	switch {
 	case err == nil:
-		return out, nil
+		return out, info.MinRefill, nil
 	case errors.As(err, &me) && me.Malformed:
-		return nil, fmt.Errorf("is no valid module: it %w", me)
+		return nil, 0, fmt.Errorf("is no valid module: it %w", me)
 	}
-	return nil, fmt.Errorf("cannot be metered: it %w; if you trust it, plugins.%s.limits.meter: off runs it without the meter", err, s.Name)
+	return nil, 0, fmt.Errorf("cannot be metered: it %w; if you trust it, plugins.%s.limits.meter: off runs it without the meter", err, s.Name)
 }
 
 // maxFunctions of one module. The largest Go programs have some 50,000.

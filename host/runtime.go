@@ -148,7 +148,7 @@ func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, 
 	if err != nil {
 		return nil, err
 	}
-	prepared, err := prepare(wasm, s)
+	prepared, least, err := prepare(wasm, s)
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", s.File, err)
 	}
@@ -157,6 +157,7 @@ func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, 
 		return nil, err
 	}
 	p := newPlugin(r, engine, facts, *s)
+	p.least = max(least, leastInterval)
 	if err := p.pool.fill(ctx); err != nil {
 		_ = p.Close(ctx)
 		return nil, err

@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
-
-	"github.com/mqrun/mqrun/host/meter"
 )
 
 const (
-	// interval is how many instructions a guest may run between two ticks: some
-	// 30 us of common code, a few ms of the slowest.
+	// interval is the most instructions that a guest may run between two ticks:
+	// some 30 us of common code, 4 ms of the slowest, which is what a guest can
+	// hold up others for by going from one to the other.
 	interval = 50_000
-	// pace is how long that may take; a guest that takes longer ticks more often.
-	// A host function that has much to do stops to breathe at the same pace.
+	// leastInterval is the least, unless the module needs more.
+	leastInterval = 1000
+	// pace is how long an interval may take: see adapt. A host function that has
+	// much to do stops to breathe at the same pace.
 	pace = 100 * time.Microsecond
 	// maxYield is how late timers may be while guests run.
 	maxYield = time.Millisecond
@@ -37,7 +38,8 @@ type metering struct {
 	budget  api.MutableGlobal // instructions until the next tick; only for fuel
 	stack   reflect.Value     // of the function that runs
 	most    int32             // instructions that the last tick gave
-	last    int64             // ns on the gate's clock: last tick, or when the call began
+	last    int64             // ns on the gate's clock: last breath, or when the call began
+	ticked  int64             // ns on the gate's clock: when the last tick was over
 	fuel    int64             // left; 0 = no limit
 	granted int32             // of it, by the last tick
 
@@ -56,9 +58,9 @@ func (m *metering) refuel(fuel int64) {
 }
 
 // burn takes what was used since the last tick and says how much fuel may be used
-// next, at most most. A tick may not give less than meter.MaxRefill, so that
-// much is the grain of fuel.
-func (m *metering) burn(most int32) (next int32, left bool) {
+// next, at most most. A tick may not give less than least, so that much is the
+// grain of fuel.
+func (m *metering) burn(least, most int32) (next int32, left bool) {
 	if m.fuel <= 0 {
 		return most, true
 	}
@@ -66,20 +68,22 @@ func (m *metering) burn(most int32) (next int32, left bool) {
 	if m.fuel <= 0 {
 		return 0, false
 	}
-	m.granted = int32(min(max(m.fuel, meter.MaxRefill), int64(most)))
+	m.granted = int32(min(max(m.fuel, int64(least)), int64(most)))
 	return m.granted, true
 }
 
 // adapt says how much may be used next, by how long the last of it took. New
-// memory and memory far apart make an instruction hundreds of times as slow, so
-// an instance begins with little.
-func (m *metering) adapt(took time.Duration) int32 {
-	if took > pace {
+// memory and memory far apart make an instruction a hundred times as slow, so an
+// instance begins with little, and gets more as long as there is no doubt that it
+// was quick: took is of this call alone, and calls before it may have had a part.
+func (m *metering) adapt(now int64, took time.Duration, least int32) int32 {
+	switch {
+	case took > pace:
 		m.most = int32(int64(m.most) * int64(pace) / int64(took))
-	} else {
-		m.most *= 2
+	case now-m.ticked < int64(pace):
+		m.most = min(2*m.most, interval)
 	}
-	m.most = min(max(m.most, meter.MaxRefill), interval)
+	m.most = max(m.most, least)
 	return m.most
 }
 
@@ -89,7 +93,8 @@ func (c *call) tick() int32 {
 	now := c.gate().now()
 	c.stopAt(now)
 	took := time.Duration(now - c.meter.last)
-	next, left := c.meter.burn(c.meter.adapt(took))
+	least := c.plugin.least
+	next, left := c.meter.burn(least, c.meter.adapt(now, took, least))
 	switch {
 	case !left:
 		panic(&fault{reason: ReasonFuel, where: true, text: fmt.Sprintf("ran out of fuel after %d instructions (plugins.%s.limits.fuel)", c.plugin.settings.Limits.Fuel, c.plugin.settings.Name)})
@@ -97,6 +102,7 @@ func (c *call) tick() int32 {
 		panic(&fault{reason: ReasonTrap, where: true, text: "trapped: stack overflow"})
 	}
 	c.breathe(now, max(took, leastCharge))
+	c.meter.ticked = c.meter.last
 	return next
 }
 

@@ -28,7 +28,7 @@ func (m *module) memoryFill() []byte {
 	c.op(codeI64GtU)
 	c.whole(miscMemoryFill, 0)
 	c.op(codeLoop, 0x40)
-	c.piece(m, argPiece, argLen, bulkPiece, 6)
+	c.piece(m, argPiece, argLen, bulkPiece, bulkShift)
 	c.get(argTo)
 	c.get(argFrom)
 	c.get(argPiece)
@@ -47,7 +47,7 @@ func (m *module) memoryCopy() []byte {
 	c.memoryBytes()
 	c.op(codeI64GtU, codeI32Or)
 	c.whole(miscMemoryCopy, 0, 0)
-	c.copyPieces(m, bulkPiece, 6, miscMemoryCopy, 0, 0)
+	c.copyPieces(m, bulkPiece, bulkShift, miscMemoryCopy, 0, 0)
 	return c.body()
 }
 
@@ -108,7 +108,7 @@ func (m *module) memoryInit(segment uint32) []byte {
 	c.op(codeI32Or)
 	c.whole(miscMemoryInit, segment, 0)
 	c.probe(miscMemoryInit, segment, 0)
-	c.upward(m, bulkPiece, 6, miscMemoryInit, segment, 0)
+	c.upward(m, bulkPiece, bulkShift, miscMemoryInit, segment, 0)
 	return c.body()
 }
 

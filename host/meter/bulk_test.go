@@ -19,7 +19,7 @@ type twin struct {
 }
 
 func newTwin(t *testing.T, wasm []byte) *twin {
-	r := newRuntime(t, &ticker{refill: meter.MaxRefill})
+	r := newRuntime(t, &ticker{refill: meter.MinRefill})
 	out, _ := rewrite(t, wasm, meter.Options{Merge: true})
 	return &twin{t: t, mods: [2]api.Module{instantiate(t, r, wasm), instantiate(t, r, out)}}
 }
@@ -53,7 +53,7 @@ func (w *twin) sameMemory(what string) {
 
 func TestBulkMemory(t *testing.T) {
 	w := newTwin(t, fixture(t, "bulk.wasm"))
-	const size, piece = 64 << 16, 1 << 20
+	const size, piece = 64 << 16, 1 << 18
 	rng := rand.New(rand.NewPCG(1, 2))
 	pattern := make([]byte, size)
 	for i := range pattern {
@@ -95,7 +95,7 @@ func TestBulkMemory(t *testing.T) {
 
 func TestBulkTables(t *testing.T) {
 	w := newTwin(t, fixture(t, "bulk.wasm"))
-	const piece = 1 << 17
+	const piece = 1 << 15
 	w.call("table.init", 7, 0, 3)
 	w.call("table.init", 399_998, 1, 2)
 	w.call("table.sum")

@@ -15,7 +15,7 @@ func (m *module) tableCopy(to, from uint32) []byte {
 	c.elements(from)
 	c.op(codeI64GtU, codeI32Or)
 	c.whole(miscTableCopy, to, from)
-	c.copyPieces(m, tablePiece, 3, miscTableCopy, to, from)
+	c.copyPieces(m, tablePiece, tableShift, miscTableCopy, to, from)
 	return c.body()
 }
 
@@ -28,7 +28,7 @@ func (m *module) tableInit(segment, table uint32) []byte {
 	c.op(codeI32Or)
 	c.whole(miscTableInit, segment, table)
 	c.probe(miscTableInit, segment, table)
-	c.upward(m, tablePiece, 3, miscTableInit, segment, table)
+	c.upward(m, tablePiece, tableShift, miscTableInit, segment, table)
 	return c.body()
 }
 
@@ -39,7 +39,7 @@ func (m *module) tableFill(table uint32) []byte {
 	c.op(codeI64GtU)
 	c.whole(miscTableFill, table)
 	c.op(codeLoop, 0x40)
-	c.piece(m, argPiece, argLen, tablePiece, 3)
+	c.piece(m, argPiece, argLen, tablePiece, tableShift)
 	c.get(argTo)
 	c.get(argFrom)
 	c.get(argPiece)
@@ -63,7 +63,7 @@ func (m *module) tableGrow(table uint32) []byte {
 	c.op(codeI32GtU, codeSelect) // more than that fails anyway
 	c.op(codeI32Add)
 	c.set(all)
-	c.piece(m, piece, all, 1<<28, 3)
+	c.piece(m, piece, all, 1<<28, tableShift)
 	c.get(value)
 	c.get(delta)
 	c.misc(miscTableGrow, table)

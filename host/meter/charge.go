@@ -42,27 +42,33 @@ type wrap struct {
 	void     bool   // it leaves no value
 	used     bool   // there is a check at its head
 	dispatch int32  // that it is, or none
+	before          // of the loop
+	twice    bool   // it is written twice
+	inside   int    // edits in it
 }
 
 func (s *scanner) check(out []byte, charge int32) []byte {
 	out = append(out, codeBlock, 0x40)
-	out = appendCharge(out, s.m.globals, int64(charge))
+	out = s.charged(out, charge)
 	out = append(out, codeI32Const, 0, codeI32GeS, codeBranchIf, 0, codeCall)
 	out = appendU32(out, s.m.helpers.refill)
 	return append(out, codeEnd)
 }
 
-// appendCharge takes a constant from the budget and leaves the rest on the stack.
-func appendCharge(out []byte, budget uint32, charge int64) []byte {
+// charged takes a constant from the budget and leaves the rest on the stack.
+func (s *scanner) charged(out []byte, charge int32) []byte {
+	budget := s.m.globals
+	// A check may be come back to by way of another one.
+	s.m.info.MinRefill = max(s.m.info.MinRefill, 2*charge)
 	out = appendU32(append(out, codeGlobalGet), budget)
-	out = appendS64(append(out, codeI32Const), charge)
+	out = appendS64(append(out, codeI32Const), int64(charge))
 	out = appendU32(append(out, codeI32Sub, codeGlobalSet), budget)
 	return appendU32(append(out, codeGlobalGet), budget)
 }
 
 // exhausted charges, and branches when that is too much.
 func (s *scanner) exhausted(out []byte, charge int32, label uint32) []byte {
-	out = appendCharge(out, s.m.globals, int64(charge))
+	out = s.charged(out, charge)
 	out = append(out, codeI32Const, 0, codeI32LtS, codeBranchIf)
 	return appendU32(out, label)
 }

@@ -48,13 +48,14 @@ func (s *scanner) block(kind operands, before run) {
 func (s *scanner) openWrap(f *frame, w wrap) {
 	w.locals = f.locals
 	f.wrap = int32(len(s.wraps))
-	s.wraps = append(s.wraps, w)
 	s.edit(edit{pos: uint32(s.at), kind: editOpen, b: f.wrap})
 	f.edit = int32(len(s.edits))
 	s.edit(edit{pos: uint32(s.r.pos), kind: editLoop, b: f.wrap})
 	f.outside = s.added + 1
 	s.added += 3
 	s.blocks += 4
+	w.before = s.before()
+	s.wraps = append(s.wraps, w)
 }
 
 func (s *scanner) newSet() int32 {
@@ -91,6 +92,7 @@ func (s *scanner) openTry(results int32) {
 	f := s.push(tryTable, results)
 	f.catch, f.edit, f.inside = first, s.try, none
 	s.try = int32(len(s.frames) - 1)
+	s.away++
 }
 
 // otherwise is else.

@@ -18,20 +18,22 @@ const (
 	// more go through a function that charges them and works in pieces.
 	bulkInline = 1024
 	costBulk   = 16
-	// bulkPiece is the most bytes moved between two checks, one unit for 64.
-	bulkPiece = 1 << 20
-	// tablePiece is bulkPiece in elements of eight bytes.
+	// bulkPiece is the most bytes moved between two checks, one unit for
+	// 1<<bulkShift of them: 16, which is what memory is moved at.
+	bulkPiece = 1 << 18
+	bulkShift = 4
+	// The same in elements of eight bytes.
 	tablePiece = bulkPiece / 8
+	tableShift = bulkShift - 3
 
-	// maxCharge bounds what one check takes: stride and the dearest instruction
-	// (a call with maxArity parameters and results) stay below it, and it fits
-	// two bytes.
-	maxCharge = 8191
+	// maxCharge bounds what one check takes. The most is run up by a call with
+	// maxArity parameters and results that throws to a label of maxArity values.
+	maxCharge = 3 * stride
 )
 
-// MaxRefill is the least that tick may give: less could be used up by the check
-// that called it, over and over.
-const MaxRefill = 2 * maxCharge
+// MinRefill is what tick may give to any module: less than Info.MinRefill of a
+// module could be used up by the check that called tick, over and over.
+const MinRefill = 2 * maxCharge
 
 // What one function may have. All but depth, loops and helpers are what browsers
 // allow, and far beyond what compilers make; without them a few bytes could ask

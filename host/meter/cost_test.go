@@ -203,15 +203,19 @@ func randomProgram(rng *rand.Rand) []byte {
 // What is charged is never less than what has been executed, but for what one
 // path may run up unpaid, whatever a program looks like.
 func TestChargesCoverTheWork(t *testing.T) {
-	const refill = meter.MaxRefill
-	k := &ticker{refill: refill}
+	const refill = 1 << 14 // a tick forgives up to one charge, which has to be little of it
+	k := &ticker{}
 	r := newRuntime(t, k)
 	var worked, charged int
 	for seed := range uint64(400) {
 		wasm := randomProgram(rand.New(rand.NewPCG(seed, 7)))
 		plain := instantiate(t, r, wasm)
 		_, err := plain.ExportedFunction("run").Call(t.Context())
-		out, _ := rewrite(t, wasm, meter.Options{})
+		out, info := rewrite(t, wasm, meter.Options{})
+		if info.MinRefill > meter.MinRefill {
+			t.Errorf("seed %d: takes %d at least", seed, info.MinRefill)
+		}
+		k.refill = refill
 		mod := instantiate(t, r, out)
 		k.ticks = 0
 		_, err2 := mod.ExportedFunction("run").Call(t.Context())
@@ -227,6 +231,14 @@ func TestChargesCoverTheWork(t *testing.T) {
 		charge := k.ticks*refill - int(int32(budget(t, mod).Get()))
 		if charge+4096 < work {
 			t.Errorf("seed %d: %d instructions executed, %d charged", seed, work, charge)
+		}
+		if seed%4 == 0 { // it gets on with the least that there is
+			k.refill = uint64(info.MinRefill)
+			least := instantiate(t, r, out)
+			if _, err := least.ExportedFunction("run").Call(t.Context()); (err == nil) != (err2 == nil) {
+				t.Fatalf("seed %d: with little: %v", seed, err)
+			}
+			_ = least.Close(t.Context())
 		}
 		worked, charged = worked+work, charged+charge
 		_ = plain.Close(t.Context())

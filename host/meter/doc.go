@@ -10,9 +10,10 @@
 //     theirs; a function with its dearest way through, unless it calls nothing and
 //     has at most 64 instructions; code that runs longer than 1,024 instructions is
 //     charged again on the way. Tail calls and exceptions are exits and ways like
-//     any others.
+//     any others. An innermost loop of at most 64 instructions that calls nothing
+//     is written twice, and pays for two rounds at once.
 //   - memory.fill, copy and init, and table.fill, copy and init, are charged before
-//     they run, one unit for 64 bytes, and work in pieces of at most 1 MiB. What
+//     they run, one unit for 16 bytes, and work in pieces of at most 256 KiB. What
 //     they do, and when they trap, stays the same.
 //   - table.grow is charged the whole table, and no table grows beyond
 //     Options.TableMax.

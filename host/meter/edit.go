@@ -21,6 +21,7 @@ const (
 	editLoop                    // at the head of a loop: opens the rest of wrap b; charge a
 	editClose                   // at its end: closes wrap b
 	editIndex                   // a replaces an index
+	editBranch                  // a replaces a label; b is the frame that it is of
 	editMemory                  // memory.copy, fill or init: helper b for what is large
 	editElement                 // an operation on tables: helper b
 )
@@ -56,10 +57,14 @@ func (s *scanner) emit(out []byte, start, end int) []byte {
 		case editOpen:
 			out = s.openBlock(out, &s.wraps[e.b])
 		case editLoop:
-			out = s.openRest(out, e.a, &s.wraps[e.b])
+			w := &s.wraps[e.b]
+			out = s.openRest(out, e.a, w)
+			if w.twice {
+				out = s.firstCopy(out, pos, s.edits[i+1:], w)
+			}
 		case editClose:
 			out = s.closeBlocks(out, &s.wraps[e.b])
-		case editIndex:
+		case editIndex, editBranch:
 			out = appendU32(out, uint32(e.a))
 		case editMemory:
 			out = s.memoryOp(out, s.m.src[pos:at], uint32(e.b))

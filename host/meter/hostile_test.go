@@ -9,7 +9,7 @@ import (
 
 // Every guest that would run for ever comes to a tick again and again.
 func TestWSM01_EveryLoopTicks(t *testing.T) {
-	k := &ticker{refill: meter.MaxRefill}
+	k := &ticker{refill: meter.MinRefill}
 	r := newRuntime(t, k)
 	wasm, _ := rewrite(t, fixture(t, "hostile.wasm"), meter.Options{})
 	for name := range instantiate(t, r, wasm).ExportedFunctionDefinitions() {
@@ -25,39 +25,39 @@ func TestWSM01_EveryLoopTicks(t *testing.T) {
 
 // A loop body of many instructions without a branch ticks on the way.
 func TestStraightLineIsCharged(t *testing.T) {
-	const n = 200_000
+	const n, refill = 200_000, 10_000
 	code := []byte{0x41, 0} // i32.const 0
 	for range n {
 		code = append(code, 0x41, 1, 0x6a) // i32.const 1, i32.add
 	}
 	b := newBuilder().function("run", nil, []byte{i32}, nil, append(code, end))
-	k := &ticker{refill: meter.MaxRefill}
+	k := &ticker{refill: refill}
 	mod := metered(t, k, b.bytes())
 	res, err := mod.ExportedFunction("run").Call(t.Context())
 	if err != nil || res[0] != n {
 		t.Fatal(res, err)
 	}
-	if want := 2 * n / meter.MaxRefill; k.ticks < want {
+	if want := 2 * n / refill; k.ticks < want {
 		t.Errorf("%d ticks, want %d", k.ticks, want)
 	}
 }
 
 // A large fill is charged before it runs, piece by piece.
 func TestBulkIsChargedBeforeItRuns(t *testing.T) {
-	k := &ticker{refill: meter.MaxRefill, stop: 4}
+	k := &ticker{refill: meter.MinRefill, stop: 4}
 	mod := metered(t, k, fixture(t, "bulk.wasm"))
 	size := mod.Memory().Size()
 	_, err := mod.ExportedFunction("memory.fill").Call(t.Context(), 0, 7, uint64(size))
 	if !errors.Is(err, errStopped) {
 		t.Fatalf("ended with %v", err)
 	}
-	// Each of the four pieces takes a tick.
-	for _, at := range []uint32{0, 3<<20 - 1} {
+	const paid = 3 << 18 // each piece takes a tick
+	for _, at := range []uint32{0, paid - 1} {
 		if b, _ := mod.Memory().ReadByte(at); b != 7 {
 			t.Errorf("byte %#x is %d", at, b)
 		}
 	}
-	if b, _ := mod.Memory().ReadByte(3 << 20); b != 0 {
+	if b, _ := mod.Memory().ReadByte(paid); b != 0 {
 		t.Error("a piece was filled that could not be paid")
 	}
 }

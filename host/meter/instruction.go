@@ -146,6 +146,7 @@ func (s *scanner) call(kind operands) {
 		s.pay(costCall + sig.arity())
 	}
 	s.leaf = false
+	s.away++
 	s.leave()
 	if kind >= opTailCall && kind <= opTailRef {
 		s.dead = true

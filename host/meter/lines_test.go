@@ -27,7 +27,7 @@ func TestTracesKeepNamesAndLines(t *testing.T) {
 	if !info.Lines || info.LinesLost != "" {
 		t.Errorf("lines: %v, lost: %q", info.Lines, info.LinesLost)
 	}
-	r := newRuntime(t, &ticker{refill: meter.MaxRefill})
+	r := newRuntime(t, &ticker{refill: meter.MinRefill})
 	plain, mod := instantiate(t, r, wasm), instantiate(t, r, out)
 	for _, c := range []struct {
 		export string
@@ -60,7 +60,7 @@ func TestLinesOfOtherCompilers(t *testing.T) {
 	if err != nil || len(guests) < 3 {
 		t.Fatal(guests, err)
 	}
-	r := newRuntime(t, &ticker{refill: meter.MaxRefill})
+	r := newRuntime(t, &ticker{refill: meter.MinRefill})
 	for _, path := range guests {
 		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
 			wasm := read(t, path)
@@ -102,7 +102,7 @@ func TestDebugInformationThatIsLeftOut(t *testing.T) {
 			if !strings.Contains(info.LinesLost, c.lost) || info.Lines {
 				t.Errorf("lost: %q, want %q", info.LinesLost, c.lost)
 			}
-			_, err := instantiate(t, newRuntime(t, &ticker{refill: meter.MaxRefill}), out).ExportedFunction("run").Call(t.Context(), 5)
+			_, err := instantiate(t, newRuntime(t, &ticker{refill: meter.MinRefill}), out).ExportedFunction("run").Call(t.Context(), 5)
 			if !strings.Contains(trace(err), ".middle(") || strings.Contains(trace(err), "trap.c") {
 				t.Errorf("the trace is %v", err)
 			}

@@ -6,7 +6,7 @@ import "strings"
 const (
 	// ImportModule and ImportTick name the function () -> i32 that a rewritten
 	// module calls when its budget is used up. It returns the new budget, from
-	// MaxRefill upwards, or does not return: a panic of a host function ends
+	// Info.MinRefill upwards, or does not return: a panic of a host function ends
 	// the call.
 	ImportModule = "mqrun:meter"
 	ImportTick   = "tick"
@@ -34,9 +34,13 @@ type Options struct {
 // Info says what was done.
 type Info struct {
 	Loops   int // found
+	Twice   int // of them, written twice
 	Entries int // functions that are charged when they are called
 	Checks  int // charges within long straight code
 	Bulk    int // operations on memory and tables that go through a helper
+	// MinRefill is the least that tick may give to this module, at most the
+	// constant of that name.
+	MinRefill int32
 	// Effort of compiling, as Options.MaxEffort counts it.
 	Effort int64
 	// Data segments in the module and after merging.

@@ -65,6 +65,7 @@ func (s *scanner) replace(kind editKind, k helperKey) {
 		s.r.fail(refused(s.at, "uses bulk instructions on more than %d segments and tables", maxHelpers))
 		return
 	}
+	s.away++
 	s.edit(edit{
 		pos: uint32(s.at), kind: kind, skip: uint8(s.r.pos - s.at), b: int32(s.m.helpers.of(s.m, k)),
 	})

@@ -30,7 +30,7 @@ func TestFunctionNames(t *testing.T) {
 		section(3, []byte{2, 0, 0}).section(7, append(append([]byte{1}, sized([]byte("run"))...), 0, 1)).
 		section(10, []byte{2, 4, 0, 0x10, 2, end, 4, 0, 0x10, 0, end}).section(0, names).bytes()
 	out, _ := rewrite(t, wasm, meter.Options{})
-	k := &ticker{refill: meter.MaxRefill, stop: 1}
+	k := &ticker{refill: meter.MinRefill, stop: 1}
 	r := newRuntime(t, k)
 	_, err := r.NewHostModuleBuilder("env").NewFunctionBuilder().WithFunc(func() { panic("in the host") }).Export("f").Instantiate(t.Context())
 	if err != nil {

@@ -32,6 +32,7 @@ type scanner struct {
 	run                      run
 	step                     int // instructions so far
 	blocks, reads            int // basic blocks as compiled, and uses of locals
+	away, doubled            int // instructions that go elsewhere, and loops written twice
 	constStep, setStep       int // when the last i32.const and local.set were
 	constant                 int32
 	setLocal                 uint32
@@ -50,7 +51,7 @@ func (s *scanner) code(sig signature) {
 	s.wraps, s.added = s.wraps[:0], 0
 	s.temp, s.leaf, s.dead, s.unpaid, s.exit, s.try = false, true, false, 0, 0, none
 	s.step, s.constStep, s.setStep, s.run = 0, -9, -9, run{}
-	s.blocks, s.reads = 0, 0
+	s.blocks, s.reads, s.away, s.doubled = 0, 0, 0, 0
 	s.push(codeEnd, int32(sig.results))
 	for len(s.frames) > 0 && s.r.err == nil {
 		s.step++
@@ -106,6 +107,7 @@ func (s *scanner) charge() {
 		s.unpaid = 0
 		s.blocks += 2
 		s.straight++
+		s.away++
 	}
 }
 
@@ -134,7 +136,8 @@ func (s *scanner) label() uint32 {
 		return 0
 	}
 	if more := s.added - s.target(l).outside; more > 0 {
-		s.edit(edit{pos: uint32(pos), kind: editIndex, skip: uint8(s.r.pos - pos), a: int32(l) + more})
+		to := int32(len(s.frames)-1) - int32(l)
+		s.edit(edit{pos: uint32(pos), kind: editBranch, skip: uint8(s.r.pos - pos), a: int32(l) + more, b: to})
 	}
 	return l
 }
@@ -191,6 +194,7 @@ func (s *scanner) endLoop(f *frame) {
 	if f.wrap != none {
 		w := &s.wraps[f.wrap]
 		w.used, w.dispatch = s.edits[f.edit].a > 0, f.order
+		s.double(f, w)
 		s.edit(edit{pos: uint32(s.at), kind: editClose, skip: 1, b: f.wrap})
 	}
 	if outer := s.frames[len(s.frames)-1].locals; outer != none {

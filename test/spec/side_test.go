@@ -57,7 +57,7 @@ func newSide(ctx context.Context, t *testing.T, dir string, features api.CoreFea
 	t.Cleanup(func() { _ = s.runtime.Close(ctx) })
 	if metered {
 		// As little as may be given, so that there are many ticks.
-		tick := api.GoFunc(func(_ context.Context, stack []uint64) { stack[0] = meter.MaxRefill })
+		tick := api.GoFunc(func(_ context.Context, stack []uint64) { stack[0] = meter.MinRefill })
 		_, err := s.runtime.NewHostModuleBuilder(meter.ImportModule).NewFunctionBuilder().
 			WithGoFunction(tick, nil, []api.ValueType{api.ValueTypeI32}).Export(meter.ImportTick).Instantiate(ctx)
 		if err != nil {
