@@ -37,7 +37,7 @@ test: ## go test in every module
 
 chaos-short: build ## try to break the delivery, at most a minute for each way and seed
 	@for round in 1 2 3; do $(GO) run ./test/chaos -short -rounds 3 kill || exit 1; done
-	@$(GO) run ./test/chaos -short cluster network operator disk graceful
+	@$(GO) run ./test/chaos -short cluster network operator disk stop reload
 
 chaos: build ## the same for longer, about half an hour
 	@$(GO) run ./test/chaos

@@ -10,25 +10,27 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/test/mqprocess"
 )
 
 //go:embed testdata/work.wasm
 var guest []byte
 
 // pipelines are chained, retry quickly, and have a step that does what the
-// input says. %d is what a reload changes.
+// input says. The first argument is what a reload changes, the second what the
+// scenario wants of both.
 const pipelines = `
 web: { listen: "" }
-plugins: { work: { module: work.wasm, config: { reload: "%d" } } }
+plugins: { work: { module: work.wasm, config: { reload: "%[1]d" } } }
 pipelines:
-  first: { from: ingest.x, steps: work, to: mid.x, ack_wait: 2s, max_in_flight: 128, retry: { initial: 50ms, jitter: 0 } }
-  second: { from: mid.x, steps: work, to: out.x, ack_wait: 2s, max_in_flight: 128, retry: { initial: 50ms, jitter: 0 } }
+  first: { from: ingest.x, steps: work, to: mid.x, %[2]s, retry: { initial: 50ms, jitter: 0 } }
+  second: { from: mid.x, steps: work, to: out.x, %[2]s, retry: { initial: 50ms, jitter: 0 } }
 `
 
 // The streams of these pipelines.
@@ -41,15 +43,19 @@ const (
 
 // bench is one scenario's folder, processes and inputs.
 type bench struct {
-	name, bin, inside string
-	dir               string
-	rounds            int
-	random            *rand.Rand
-	out               io.Writer
+	options
+	name     string
+	dir      string
+	rounds   int
+	random   *rand.Rand
+	out      io.Writer
+	way      way    // of options.commit
+	settings string // of both pipelines
+	kinds    []string
 
 	head    string // of the configuration: server or nats
 	url     string // where we connect
-	proc    []*process
+	proc    []*mqprocess.Process
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	logs    *logs
@@ -63,12 +69,19 @@ type bench struct {
 	next   int
 }
 
-func newBench(name, bin, inside string, rounds int, seed uint64, out io.Writer) (*bench, error) {
+func newBench(name string, o options, rounds int, out io.Writer) (*bench, error) {
+	w, ok := ways[o.commit]
+	if !ok {
+		return nil, fmt.Errorf("there is no commit %q", o.commit)
+	}
 	dir, err := os.MkdirTemp("", "mqrun-chaos-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
-	b := &bench{name: name, bin: bin, inside: inside, dir: dir, rounds: rounds, random: rand.New(rand.NewPCG(seed, 0)), out: out, logs: newLogs()}
+	b := &bench{
+		options: o, name: name, way: w, dir: dir, rounds: rounds, out: out, logs: newLogs(), kinds: mixed,
+		random: rand.New(rand.NewPCG(o.seed, 0)), settings: "ack_wait: 2s, max_in_flight: 128, commit: " + o.commit,
+	}
 	if err := os.WriteFile(filepath.Join(dir, "work.wasm"), guest, 0o600); err != nil {
 		return nil, err
 	}
@@ -93,7 +106,7 @@ func (b *bench) serve(store string) error {
 // configure writes the configuration, a little different each time.
 func (b *bench) configure() error {
 	b.reloads++
-	return os.WriteFile(b.config(), []byte(b.head+fmt.Sprintf(pipelines, b.reloads)), 0o600)
+	return os.WriteFile(b.config(), []byte(b.head+fmt.Sprintf(pipelines, b.reloads, b.settings)), 0o600)
 }
 
 func (b *bench) config() string { return filepath.Join(b.dir, "pipelines.yaml") }
@@ -119,8 +132,8 @@ func (b *bench) connect(ctx context.Context) error {
 }
 
 // run starts a mqrun process with the configuration and waits until it is up.
-func (b *bench) run(ctx context.Context) (*process, error) {
-	p, err := start(ctx, b.bin, b.config(), b.logs)
+func (b *bench) run(ctx context.Context) (*mqprocess.Process, error) {
+	p, err := mqprocess.Start(ctx, b.bin, b.config(), b.logs.of(), "--log-format", "json")
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +144,7 @@ func (b *bench) run(ctx context.Context) (*process, error) {
 // stop ends what is left.
 func (b *bench) stop() {
 	for _, p := range b.proc {
-		p.kill()
+		p.Kill()
 	}
 	if b.nc != nil {
 		b.nc.Close()
@@ -140,15 +153,15 @@ func (b *bench) stop() {
 
 func (b *bench) clean() error { return os.RemoveAll(b.dir) }
 
-// kinds of an input: what the first and the second pipeline do with it.
-var kinds = []string{"ee", "ee", "ee", "ee", "es", "se", "fe", "ef", "re", "er", "te", "et", "de", "ed", "ft", "fr"}
+// mixed are kinds of an input: what the first and the second pipeline do with it.
+var mixed = []string{"ee", "ee", "ee", "ee", "es", "se", "fe", "ef", "re", "er", "te", "et", "de", "ed", "ft", "fr"}
 
 // input makes the next one: two letters, a number, and room for a letter.
 func (b *bench) input() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.next++
-	return fmt.Sprintf("%s%06d-", kinds[b.random.IntN(len(kinds))], b.next)
+	return fmt.Sprintf("%s%06d-", b.kinds[b.random.IntN(len(b.kinds))], b.next)
 }
 
 // feed publishes n inputs, each until it is confirmed, a few at a time.
@@ -202,60 +215,6 @@ func (b *bench) publish(ctx context.Context, in string) error {
 		}
 		if !sleep(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("publish %s: %w", in, err)
-		}
-	}
-}
-
-// open is how many messages of a stream its pipeline has not settled.
-func (b *bench) open(ctx context.Context, stream, pipeline string) (pending, unacked int, err error) {
-	c, err := b.js.Consumer(ctx, stream, "mqrun-"+pipeline)
-	if err != nil {
-		return 0, 0, err
-	}
-	i := c.CachedInfo()
-	return int(i.NumPending), i.NumAckPending, nil
-}
-
-// settled waits until nothing is open.
-func (b *bench) settled(ctx context.Context) error {
-	quiet := 0
-	for quiet < 3 {
-		open := []string{}
-		for _, at := range [][2]string{{inStream, "first"}, {midStream, "second"}} {
-			p, u, err := b.open(ctx, at[0], at[1])
-			if err != nil || p+u > 0 {
-				open = append(open, fmt.Sprintf("%s: %d pending, %d unacked, %v", at[1], p, u, err))
-			}
-		}
-		last := strings.Join(open, "; ")
-		if last == "" {
-			quiet++
-		} else {
-			quiet = 0
-		}
-		if !sleep(ctx, 30*time.Millisecond) {
-			return fmt.Errorf("not settled: %s", last)
-		}
-	}
-	return nil
-}
-
-// reach waits until point inputs beyond base are acked by the first pipeline,
-// and says how many are; it gives up once all are confirmed and settled.
-func (b *bench) reach(ctx context.Context, base, point, all int) int {
-	for {
-		pending, unacked, err := b.open(ctx, inStream, "first")
-		if err == nil {
-			st, err := b.js.Stream(ctx, inStream)
-			if err == nil {
-				acked := int(st.CachedInfo().State.LastSeq) - pending - unacked - base
-				if acked >= point || acked >= all {
-					return acked
-				}
-			}
-		}
-		if ctx.Err() != nil {
-			return 0
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/mqrun/mqrun/test/mqprocess"
 	"github.com/mqrun/mqrun/test/natscluster"
 )
 
@@ -27,7 +28,7 @@ func cluster(ctx context.Context, b *bench) error {
 	if err := b.configure(); err != nil {
 		return err
 	}
-	var workers [2]*process
+	var workers [2]*mqprocess.Process
 	for i := range workers {
 		if workers[i], err = b.run(ctx); err != nil {
 			return err
@@ -42,7 +43,7 @@ func cluster(ctx context.Context, b *bench) error {
 		node, victim := round%3, b.random.IntN(2)
 		c.Stop(node)
 		if round%2 == 0 {
-			workers[victim].kill()
+			workers[victim].Kill()
 		}
 		sleep(ctx, time.Duration(b.random.IntN(500))*time.Millisecond)
 		if err := c.Restart(node); err != nil {

@@ -62,8 +62,8 @@ func disk(ctx context.Context, b *bench) error {
 		// restart, which must find all that was confirmed.
 		if !b.works(ctx, 10*time.Second) {
 			fmt.Fprintln(b.out, "disk: JetStream does not come back by itself; restarted")
-			if err := p.stop(ctx); err != nil {
-				p.kill()
+			if err := p.Stop(ctx); err != nil {
+				p.Kill()
 			}
 			if p, err = b.run(ctx); err != nil {
 				return err
@@ -90,8 +90,8 @@ func (b *bench) unshare(ctx context.Context) error {
 	if err := os.Mkdir(mount, 0o700); err != nil {
 		return err
 	}
-	script := `mount -t tmpfs -o size="$1" tmpfs "$2" && exec "$3" -bin "$4" -rounds "$5" -inside "$2" disk`
-	cmd := exec.CommandContext(ctx, "unshare", "-m", "sh", "-c", script, "sh", strconv.Itoa(tmpfsSize), mount, self, b.bin, strconv.Itoa(b.rounds))
+	script := `mount -t tmpfs -o size="$1" tmpfs "$2" && exec "$3" -bin "$4" -rounds "$5" -seed "$6" -commit "$7" -inside "$2" disk`
+	cmd := exec.CommandContext(ctx, "unshare", "-m", "sh", "-c", script, "sh", strconv.Itoa(tmpfsSize), mount, self, b.bin, strconv.Itoa(b.rounds), strconv.FormatUint(b.seed, 10), b.commit)
 	cmd.Stdout, cmd.Stderr = b.out, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("in a mount namespace (needs the right to make one): %w", err)

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
-	"time"
 )
 
 const perRound = 400
@@ -56,14 +56,14 @@ func kill(ctx context.Context, b *bench) error {
 		return err
 	}
 	return b.repeat(ctx, func() (err error) {
-		p.kill()
+		p.Kill()
 		p, err = b.run(ctx)
 		return err
 	})
 }
 
-// graceful stops, or reloads, under load: every message is handled once.
-func graceful(ctx context.Context, b *bench) error {
+// stop ends the process in order under load: every message is handled once.
+func stop(ctx context.Context, b *bench) error {
 	if err := b.serve("store"); err != nil {
 		return err
 	}
@@ -74,21 +74,39 @@ func graceful(ctx context.Context, b *bench) error {
 	if err := b.connect(ctx); err != nil {
 		return err
 	}
-	return b.repeat(ctx, func() (err error) {
-		if b.random.IntN(2) == 0 {
-			if err := p.stop(ctx); err != nil {
-				return err
-			}
-			p, err = b.run(ctx)
+	return b.repeat(ctx, func() error {
+		if err := p.Stop(ctx); err != nil {
 			return err
 		}
+		p, err = b.run(ctx)
+		return err
+	})
+}
+
+// reload gives the running process another configuration under load: every
+// message is handled once.
+func reload(ctx context.Context, b *bench) error {
+	if err := b.serve("store"); err != nil {
+		return err
+	}
+	p, err := b.run(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.connect(ctx); err != nil {
+		return err
+	}
+	return b.repeat(ctx, func() error {
 		if err := b.configure(); err != nil {
 			return err
 		}
-		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		before := b.logs.count("reloaded")
+		if err := p.Signal(syscall.SIGHUP); err != nil {
 			return err
 		}
-		sleep(ctx, 200*time.Millisecond)
+		if !b.logs.await(ctx, "reloaded", before) {
+			return errors.New("the configuration was not taken")
+		}
 		return nil
 	})
 }

@@ -1,6 +1,6 @@
 // Command chaos tries to break what the delivery promises, and counts:
 //
-//	go run ./test/chaos [-short] [-seed N] [-rounds N] [kill cluster network operator disk graceful]
+//	go run ./test/chaos [-short] [-seed N] [-rounds N] [kill cluster network operator disk stop reload]
 //
 // Each scenario runs two chained pipelines with a WebAssembly guest in real
 // mqrun processes, feeds them, does its harm again and again, waits until
@@ -44,6 +44,13 @@ type scenario struct {
 	run         func(context.Context, *bench) error
 }
 
+// options are the same for all scenarios.
+type options struct {
+	bin, commit, inside string
+	seed                uint64
+	keep                bool
+}
+
 func scenarios() []scenario {
 	return []scenario{
 		{"kill", 8, 50, kill},
@@ -51,19 +58,22 @@ func scenarios() []scenario {
 		{"network", 5, 60, network},
 		{"operator", 6, 40, operator},
 		{"disk", 1, 5, disk},
-		{"graceful", 6, 40, graceful},
+		{"stop", 6, 40, stop},
+		{"reload", 6, 40, reload},
 	}
 }
 
 func doMain(stdout, stderr io.Writer, args []string) int {
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	bin := f.String("bin", "bin/mqrun", "the mqrun `FILE` to run")
+	var o options
+	f.StringVar(&o.bin, "bin", "bin/mqrun", "the mqrun `FILE` to run")
+	f.StringVar(&o.commit, "commit", "each", "`WAY` in which the pipelines commit")
+	f.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the random moments")
+	f.BoolVar(&o.keep, "keep", false, "leave the folders of scenarios that failed")
+	f.StringVar(&o.inside, "inside", "", "the tmpfs `FOLDER` of the disk scenario, inside of its namespace")
 	short := f.Bool("short", false, "few rounds, at most a minute for each scenario")
 	rounds := f.Int("rounds", 0, "rounds of each scenario (0: its own number)")
-	seed := f.Uint64("seed", uint64(time.Now().UnixNano()), "of the random moments")
-	keep := f.Bool("keep", false, "leave the folders of scenarios that failed")
-	inside := f.String("inside", "", "the tmpfs `FOLDER` of the disk scenario, inside of its namespace")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
@@ -82,7 +92,7 @@ func doMain(stdout, stderr io.Writer, args []string) int {
 		if *rounds > 0 {
 			n = *rounds
 		}
-		if err := one(ctx, s, n, *seed, limit, *bin, *inside, *keep, stdout, stderr); err != nil {
+		if err := one(ctx, s, o, n, limit, stdout, stderr); err != nil {
 			fmt.Fprintf(stderr, "chaos: %s: %v\n", s.name, err)
 			failed++
 		}
@@ -96,17 +106,17 @@ func doMain(stdout, stderr io.Writer, args []string) int {
 	return min(failed, 1)
 }
 
-func one(ctx context.Context, s scenario, rounds int, seed uint64, limit time.Duration, bin, inside string, keep bool, stdout, stderr io.Writer) (err error) {
+func one(ctx context.Context, s scenario, o options, rounds int, limit time.Duration, stdout, stderr io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if bin, err = filepath.Abs(bin); err != nil {
+	if o.bin, err = filepath.Abs(o.bin); err != nil {
 		return err
 	}
-	b, err := newBench(s.name, bin, inside, rounds, seed, stdout)
+	b, err := newBench(s.name, o, rounds, stdout)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s: seed %d\n", s.name, seed)
+	fmt.Fprintf(stdout, "%s: seed %d\n", s.name, o.seed)
 	begin := time.Now()
 	err = s.run(ctx, b)
 	switch {
@@ -120,7 +130,7 @@ func one(ctx context.Context, s scenario, rounds int, seed uint64, limit time.Du
 		fmt.Fprintf(stderr, "%s", b.logs.tail())
 	}
 	fmt.Fprintf(stdout, "%s: %.0f s\n", s.name, time.Since(begin).Seconds())
-	if err != nil && keep {
+	if err != nil && o.keep {
 		fmt.Fprintf(stderr, "left: %s\n", b.dir)
 		return err
 	}

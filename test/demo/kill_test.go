@@ -46,7 +46,7 @@ func TestKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { s.kill() }()
+	defer func() { s.Kill() }()
 	gate := newGate(t, d.files[0])
 	fed := make(chan error, 2)
 	go func() { fed <- d.feed(ctx, gate, "--lines", "--id", "earthquakes.ndjson") }()
@@ -57,7 +57,7 @@ func TestKill(t *testing.T) {
 		point := acked + 1 + random.IntN(max(1, (last-acked)/(kills-i)))
 		gate.open(point + ahead)
 		acked, err = d.ackedFrom(ctx, point)
-		s.kill()
+		s.Kill()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.stop(ctx); err != nil {
+	if err := s.Stop(ctx); err != nil {
 		t.Error(err)
 	}
 	if err := report(t.Output(), result); err != nil {

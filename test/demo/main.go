@@ -79,7 +79,7 @@ func (d *demo) main(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer s.kill() // does nothing once it has ended
+	defer s.Kill() // does nothing once it has ended
 	fmt.Fprintf(d.out, "started in %.1f s\n", time.Since(begin).Seconds())
 	begin = time.Now()
 	if err := d.feed(ctx, nil, "--file", d.files[0], "--file", d.files[1]); err != nil {
@@ -90,7 +90,7 @@ func (d *demo) main(ctx context.Context) (err error) {
 		return err
 	}
 	fmt.Fprintf(d.out, "done in %.1f s\n\n", time.Since(begin).Seconds())
-	if err := s.stop(ctx); err != nil {
+	if err := s.Stop(ctx); err != nil {
 		return err
 	}
 	return report(d.out, result)

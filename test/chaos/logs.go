@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// logs counts the lines that the guest writes, one for each call, and mqrun's
+// own by their text; it keeps the last of those.
+type logs struct {
+	mu    sync.Mutex
+	calls map[string]int // pipeline and input
+	said  map[string]int
+	last  []string
+}
+
+func newLogs() *logs { return &logs{calls: map[string]int{}, said: map[string]int{}} }
+
+const keptLines = 40
+
+// of is where one process logs to.
+func (l *logs) of() io.Writer { return &lines{take: l.line} }
+
+func (l *logs) line(text []byte) {
+	var line struct{ Msg, Source, Pipeline string }
+	err := json.Unmarshal(text, &line)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil && line.Source == "log" {
+		l.calls[line.Pipeline+" "+line.Msg]++
+		return
+	}
+	l.said[line.Msg]++
+	if l.last = append(l.last, string(text)); len(l.last) > keptLines {
+		l.last = l.last[1:]
+	}
+}
+
+// handled is how many calls there were.
+func (l *logs) handled() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, k := range l.calls {
+		n += k
+	}
+	return n
+}
+
+// count is how often mqrun said a text.
+func (l *logs) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.said[text]
+}
+
+// await waits until mqrun has said it more than n times.
+func (l *logs) await(ctx context.Context, text string, n int) bool {
+	for l.count(text) <= n {
+		if !sleep(ctx, 10*time.Millisecond) {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *logs) tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.last, "\n") + "\n"
+}
+
+// lines cuts what is written into lines. The end of a process can leave half of
+// one, which is no line.
+type lines struct {
+	take func([]byte)
+	rest []byte
+}
+
+func (w *lines) Write(p []byte) (int, error) {
+	w.rest = append(w.rest, p...)
+	left := w.rest
+	for {
+		line, rest, ok := bytes.Cut(left, []byte("\n"))
+		if !ok {
+			break
+		}
+		w.take(line)
+		left = rest
+	}
+	w.rest = append(w.rest[:0:0], left...)
+	return len(p), nil
+}
