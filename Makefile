@@ -57,7 +57,7 @@ clean: ## remove what the other targets built
 
 bench: ## compare with native programs, about 20 minutes; writes docs/benchmarks.md
 	@command -v clang >/dev/null && command -v wasm-ld >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends clang lld)
-	@mkdir -p docs && cd bench/throughput && $(GO) run . -o ../../docs/benchmarks.md
+	@mkdir -p docs && cd bench/throughput && $(GO) run -tags rivals . -o ../../docs/benchmarks.md
 
 .PHONY: bench-sandbox bench-hostile
 

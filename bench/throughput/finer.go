@@ -60,8 +60,9 @@ func (b *bench) profiled(e engine) error {
 func (b *bench) latency(engines []engine) error {
 	fmt.Println("latency at 1,000 msg/s, 1 KiB, sync 2m")
 	p99 := map[string][]float64{}
+	t := table{title: "Latency at 1,000 msg/s, 1 KiB, sync 2m", rows: make([]row, len(engines))}
 	for range b.rounds {
-		for _, e := range engines {
+		for i, e := range engines {
 			v, err := b.latencyOf(e)
 			if err != nil {
 				return fmt.Errorf("latency of %s: %w", e.name, err)
@@ -69,8 +70,11 @@ func (b *bench) latency(engines []engine) error {
 			at := func(q float64) float64 { return v[int(q*float64(len(v)-1))].Seconds() * 1e3 }
 			fmt.Printf("  %-34s p50 %.2f p99 %.2f p99.9 %.2f ms\n", e.name, at(0.5), at(0.99), at(0.999))
 			p99[e.name] = append(p99[e.name], at(0.99))
+			t.rows[i].name = e.name
+			t.rows[i].samples = append(t.rows[i].samples, sample{p50: at(0.5), p99: at(0.99), p999: at(0.999)})
 		}
 	}
+	b.latencies = t
 	b.figure("p99_ratio_1k", spreadOf(p99[engines[1].name]).mid/spreadOf(p99[engines[0].name]).mid)
 	b.figure("p99_ratio_1k_batch", spreadOf(p99[engines[2].name]).mid/spreadOf(p99[engines[0].name]).mid)
 	return nil
@@ -86,7 +90,7 @@ func (b *bench) latencyOf(e engine) ([]time.Duration, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer j.e.Close()
+	defer j.end()
 	stop, err := e.start(j)
 	if err != nil {
 		return nil, err

@@ -30,9 +30,18 @@ func doMain() int {
 	report := flag.String("o", "", "write the tables as Markdown to this file")
 	only := flag.String("run", "", "only the parts whose name holds this text")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of one engine to this file: the one that -run names in full, else mqrun with commit: each and the C guest")
+	dir := flag.String("serve", "", "be a server on the store in this folder; the benchmark starts it itself")
+	sync := flag.Duration("sync", 0, "with -serve: how long a message may stay unsynced")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if *dir != "" {
+		if err := serve(ctx, *dir, *sync); err != nil {
+			fmt.Fprintln(os.Stderr, "throughput:", err)
+			return 1
+		}
+		return 0
+	}
 	b := bench{ctx: ctx, profile: *profile, rounds: 5, length: 10 * time.Second, warmUp: 2 * time.Second, only: *only}
 	if *quick {
 		b.rounds, b.length, b.warmUp = 1, 2*time.Second, 500*time.Millisecond

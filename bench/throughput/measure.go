@@ -25,11 +25,13 @@ type job struct {
 	ctx  context.Context
 	dir  string
 	e    *mq.EmbeddedNATS
+	end  func() error
 	in   string // stream and subject of the input; the output's are fixed by it
 	size int
 }
 
 const (
+	maxBytes   = 64 << 30
 	inSubject  = "in.a"
 	outSubject = "out.a"
 )
@@ -62,6 +64,8 @@ type sample struct {
 	cpu    float64 // us a message, of the whole process
 	allocs float64 // a message
 	peak   float64 // MiB of resident memory
+
+	p50, p99, p999 float64 // ms, of a run at a steady rate
 }
 
 // settings of a run.
@@ -70,7 +74,8 @@ type settings struct {
 	size   int           // bytes of a message
 	length time.Duration
 	warmUp time.Duration
-	stored int // messages put into the input first
+	stored int  // messages put into the input first
+	remote bool // the server is a process of its own, and not counted
 }
 
 // run measures one engine on a fresh store.
@@ -84,7 +89,7 @@ func run(ctx context.Context, e engine, s settings) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	defer j.e.Close()
+	defer j.end()
 	runtime.GC()
 	stop, err := e.start(j)
 	if err != nil {
@@ -96,7 +101,6 @@ func run(ctx context.Context, e engine, s settings) (sample, error) {
 
 // prepare makes the streams that mqrun would make and fills the input.
 func prepare(ctx context.Context, dir string, s settings) (*job, error) {
-	const maxBytes = 64 << 30
 	// Filled without fsync, then opened as the run wants it.
 	e, err := mq.Open(ctx, mq.Options{StoreDir: filepath.Join(dir, "store"), MaxBytes: maxBytes, SyncInterval: time.Minute, Bare: true, Logger: quiet})
 	if err != nil {
@@ -116,11 +120,17 @@ func prepare(ctx context.Context, dir string, s settings) (*job, error) {
 	if err := e.Close(); err != nil {
 		return nil, err
 	}
-	e, err = mq.Open(ctx, mq.Options{StoreDir: filepath.Join(dir, "store"), MaxBytes: maxBytes, SyncInterval: s.sync, Bare: true, Logger: quiet})
+	j := &job{ctx: ctx, dir: dir, in: "MQRUN", size: s.size}
+	if s.remote {
+		j.e, j.end, err = remote(ctx, dir, s.sync)
+		return j, err
+	}
+	j.e, err = mq.Open(ctx, mq.Options{StoreDir: filepath.Join(dir, "store"), MaxBytes: maxBytes, SyncInterval: s.sync, Bare: true, Logger: quiet})
 	if err != nil {
 		return nil, err
 	}
-	return &job{ctx: ctx, dir: dir, e: e, in: "MQRUN", size: s.size}, nil
+	j.end = j.e.Close
+	return j, nil
 }
 
 func fill(ctx context.Context, nc *nats.Conn, s settings) error {

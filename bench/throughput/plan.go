@@ -18,6 +18,7 @@ type bench struct {
 	profile        string
 	result         []string
 	tables         []table
+	latencies      table
 }
 
 // table is one part: engines by round.
@@ -79,11 +80,11 @@ func (b *bench) run() error {
 		}
 		return b.profiled(g.engine("c-echo", "each", 1))
 	}
-	all := []engine{
+	all := append(rivals(),
 		native(1), native(64), again, tuned(),
 		g.engine("c-echo", "each", 1), g.engine("go-echo", "each", 1), g.engine("go-json", "each", 1),
 		g.engine("c-echo", "batch", 1), g.engine("go-echo", "batch", 1), g.engine("go-json", "batch", 1),
-	}
+	)
 	few := []engine{native(64), tuned(), g.engine("c-echo", "each", 1), g.engine("c-echo", "batch", 1)}
 	steps := []engine{g.engine("c-echo", "each", 1), g.engine("c-echo", "each", 3)}
 	const never, always = 2 * time.Minute, time.Duration(0)
@@ -92,15 +93,17 @@ func (b *bench) run() error {
 		engines []engine
 		sync    time.Duration
 		size    int
+		remote  bool
 	}{
-		{"1 KiB, sync 2m", all, never, 1 << 10},
-		{"1 KiB, sync always", all, always, 1 << 10},
-		{"3 steps, 1 KiB, sync 2m", steps, never, 1 << 10},
-		{"128 B, sync 2m", few, never, 128},
-		{"16 KiB, sync 2m", few, never, 16 << 10},
-		{"256 KiB, sync 2m", few, never, 256 << 10},
+		{"1 KiB, sync 2m", all, never, 1 << 10, false},
+		{"1 KiB, sync always", all, always, 1 << 10, false},
+		{"3 steps, 1 KiB, sync 2m", steps, never, 1 << 10, false},
+		{"128 B, sync 2m", few, never, 128, false},
+		{"16 KiB, sync 2m", few, never, 16 << 10, false},
+		{"256 KiB, sync 2m", few, never, 256 << 10, false},
+		{"external server over TCP, 1 KiB, sync 2m", few, never, 1 << 10, true},
 	} {
-		if err := b.part(p.title, p.engines, settings{sync: p.sync, size: p.size, length: b.length, warmUp: b.warmUp}); err != nil {
+		if err := b.part(p.title, p.engines, settings{sync: p.sync, size: p.size, length: b.length, warmUp: b.warmUp, remote: p.remote}); err != nil {
 			return err
 		}
 	}
@@ -186,7 +189,8 @@ func (b *bench) markdown() string {
 	fmt.Fprintf(&w, `# Benchmarks
 
 Made by `+"`make bench`"+` on %s, %s, %d cores, %s. Each figure is the middle of %d runs of %v after a
-warm-up of %v, with the least and the greatest; engines take turns. CPU is that of the whole process: server, engine and sink.
+warm-up of %v, with the least and the greatest; engines take turns. CPU is that of the whole process: server, engine and sink;
+where the server is external, its own is not counted.
 
 `, cpuModel(), runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), runtime.Version(), b.rounds, b.length, b.warmUp)
 	fmt.Fprintf(&w, "```\nRESULT %s\n```\n", strings.Join(b.result, " "))
@@ -197,6 +201,13 @@ warm-up of %v, with the least and the greatest; engines take turns. CPU is that 
 			fmt.Fprintf(&w, "| %s | %.0f (%.0f..%.0f) | %.1f (%.1f..%.1f) | %.1f | %.0f |\n", r.name, m.mid, m.min, m.max, c.mid, c.min, c.max,
 				r.of(func(s sample) float64 { return s.allocs }).mid, r.of(func(s sample) float64 { return s.peak }).mid)
 		}
+	}
+	if len(b.latencies.rows) > 0 {
+		fmt.Fprintf(&w, "\n## %s\n\n| engine | p50 ms | p99 ms | p99.9 ms |\n|---|---|---|---|\n", b.latencies.title)
+	}
+	for _, r := range b.latencies.rows {
+		p50, p99, p999 := r.of(func(s sample) float64 { return s.p50 }), r.of(func(s sample) float64 { return s.p99 }), r.of(func(s sample) float64 { return s.p999 })
+		fmt.Fprintf(&w, "| %s | %.2f (%.2f..%.2f) | %.2f (%.2f..%.2f) | %.2f (%.2f..%.2f) |\n", r.name, p50.mid, p50.min, p50.max, p99.mid, p99.min, p99.max, p999.mid, p999.min, p999.max)
 	}
 	return w.String()
 }
