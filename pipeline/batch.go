@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 // There is no durable: the checkpoint is the position.
 type batch struct {
 	*walker
+	crew[*entry]
 	in     input
 	src    *source
 	out    string // stream of the outputs and the checkpoint
@@ -30,16 +30,11 @@ type batch struct {
 	entries   sync.Pool
 	work      context.Context //nolint:containedctx // ends with the engine, to stop its guests
 	abort     context.CancelFunc
-	queue     chan *entry
-	quit      chan struct{}
-	workers   sync.WaitGroup
 	committer *committer
 	attempts  attempts // of crashes alone: other failures are in the parked copies
 
 	mu         sync.Mutex
 	chain      *chain
-	width      int
-	alive      int
 	pull       *mq.Pull
 	expect     uint64 // consumer sequence of the next delivery
 	admitted   uint64 // stream sequence of the last one
@@ -80,8 +75,8 @@ func openBatch(ctx context.Context, b *broker, c *chain, in input, out string, l
 		src:     &source{stream: in.stream, ident: newIdentity(c.cfg.Name, in.stream, in.created), redo: in.redo},
 		window:  4 * c.cfg.MaxInFlight,
 		entries: sync.Pool{New: func() any { return new(entry) }},
-		queue:   make(chan *entry, 8*c.cfg.MaxInFlight), quit: make(chan struct{}),
 	}
+	p.crew = crew[*entry]{queue: make(chan *entry, 8*c.cfg.MaxInFlight), quit: make(chan struct{}), do: p.handle}
 	p.attempts = attempts{kv: b.attempts, known: map[string]failures{}}
 	p.work, p.abort = context.WithCancel(context.Background())
 	p.parkAt = parkSubject(p.out, p.name, 0)
@@ -89,7 +84,7 @@ func openBatch(ctx context.Context, b *broker, c *chain, in input, out string, l
 		p.close()
 		return nil, fmt.Errorf("pipeline %s: %w", p.name, err)
 	}
-	p.setWorkers(c.cfg.Workers)
+	p.staff(c.cfg.Workers)
 	return p, nil
 }
 
@@ -122,37 +117,6 @@ func (p *batch) begin() {
 	pull, n := p.pull, p.window-p.inFlight
 	p.mu.Unlock()
 	pull.Credit(n)
-}
-
-func (p *batch) setWorkers(n int) {
-	if n <= 0 {
-		n = runtime.GOMAXPROCS(0)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.width = n
-	for p.alive < p.width {
-		p.alive++
-		p.workers.Go(p.worker)
-	}
-}
-
-func (p *batch) worker() {
-	for {
-		select {
-		case e := <-p.queue:
-			p.handle(e)
-		case <-p.quit:
-			return
-		}
-		p.mu.Lock()
-		if p.alive > p.width {
-			p.alive--
-			p.mu.Unlock()
-			return
-		}
-		p.mu.Unlock()
-	}
 }
 
 // take pops the next result that may be committed: of parked messages in any
@@ -252,7 +216,7 @@ func (p *batch) swap(c *chain) *chain {
 	p.chain = c
 	p.mu.Unlock()
 	old.retire()
-	p.setWorkers(c.cfg.Workers)
+	p.staff(c.cfg.Workers)
 	return old
 }
 

@@ -48,6 +48,7 @@ func newWalker(name string, b *broker, log *slog.Logger) *walker {
 // settled one by one.
 type pipeline struct {
 	*walker
+	crew[*slot]
 
 	slots    *slots
 	lanes    *lanes // nil: no order
@@ -57,16 +58,11 @@ type pipeline struct {
 	replies  *nats.Subscription
 	inbox    string
 
-	work    context.Context //nolint:containedctx // ends with the engine, to stop its guests
-	abort   context.CancelFunc
-	workers sync.WaitGroup
-	queue   chan *slot
-	quit    chan struct{}
+	work  context.Context //nolint:containedctx // ends with the engine, to stop its guests
+	abort context.CancelFunc
 
 	mu        sync.Mutex
 	chain     *chain
-	width     int // workers wanted
-	alive     int // workers there
 	inFlight  int
 	bytes     int64
 	stuck     int // slots with a publish that was refused
@@ -131,17 +127,16 @@ func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
 	p := &pipeline{
 		walker: newWalker(c.cfg.Name, b, log),
 		slots:  newSlots(c.cfg.MaxInFlight), chain: c, breaker: newBreaker(c.cfg),
-		queue: make(chan *slot, 4*c.cfg.MaxInFlight),
-		quit:  make(chan struct{}),
 		empty: make(chan struct{}),
 		lost:  map[string]string{}, denied: map[string]time.Time{},
 	}
+	p.crew = crew[*slot]{queue: make(chan *slot, 4*c.cfg.MaxInFlight), quit: make(chan struct{}), do: p.handle}
 	if key := keyOf(c.cfg.Order); key != nil {
 		p.lanes, p.retire = newLanes(key), func() {}
 	}
 	p.attempts = attempts{kv: b.attempts, known: map[string]failures{}}
 	p.work, p.abort = context.WithCancel(context.Background())
-	p.setWorkers(c.cfg.Workers)
+	p.staff(c.cfg.Workers)
 	return p
 }
 
@@ -190,37 +185,6 @@ func (p *pipeline) addSource(ctx context.Context, in input) error {
 	}
 	p.sources = append(p.sources, src)
 	return nil
-}
-
-func (p *pipeline) setWorkers(n int) {
-	if n <= 0 {
-		n = runtime.GOMAXPROCS(0)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.width = n
-	for p.alive < p.width {
-		p.alive++
-		p.workers.Go(p.worker)
-	}
-}
-
-func (p *pipeline) worker() {
-	for {
-		select {
-		case s := <-p.queue:
-			p.handle(s)
-		case <-p.quit:
-			return
-		}
-		p.mu.Lock()
-		if p.alive > p.width {
-			p.alive--
-			p.mu.Unlock()
-			return
-		}
-		p.mu.Unlock()
-	}
 }
 
 // handle takes one message from waiting to its settlement.
@@ -358,7 +322,7 @@ func (p *pipeline) swap(c *chain) *chain {
 	parked := p.renewBreaker()
 	p.mu.Unlock()
 	old.retire()
-	p.setWorkers(c.cfg.Workers)
+	p.staff(c.cfg.Workers)
 	for _, s := range parked {
 		p.queue <- s
 	}
