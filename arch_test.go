@@ -20,7 +20,7 @@ const modulePath = "github.com/mqrun/mqrun"
 // floors lists the packages from the ground up. A package imports only from
 // floors below its own.
 var floors = [][]string{
-	{"subject", "host/meter"},
+	{"subject", "host/meter", "watch"},
 	{"config", "host", "mq"},
 	{"mq/mqtest", "messagequeue"},
 	{"messagequeue/messagequeuetest", "messagequeue/idempotency"},
@@ -73,7 +73,7 @@ func TestArchitecture_reports(t *testing.T) {
 		{"downwards", "pipeline/a.go", imports("host", "mq", "config", "subject"), ""},
 		{"same floor", "host/a.go", imports("mq"), "host/a.go:7: host imports mq: both are on floor 1 (config, host, mq), and packages on one floor do not know one another"},
 		{"upwards", "mq/a.go", imports("pipeline"), "mq/a.go:7: mq (floor 1) imports pipeline (floor 5): a package imports only from floors below its own"},
-		{"ground", "host/meter/a.go", imports("subject"), "host/meter/a.go:7: host/meter imports subject: both are on floor 0 (subject, host/meter), and packages on one floor do not know one another"},
+		{"ground", "host/meter/a.go", imports("subject"), "host/meter/a.go:7: host/meter imports subject: both are on floor 0 (subject, host/meter, watch), and packages on one floor do not know one another"},
 		{"host meters", "host/a.go", imports("host/meter"), ""},
 		{"reserved", "mq/a.go", imports("host/meter"), "mq/a.go:7: mq imports host/meter: metering is how the sandbox works inside; ask host"},
 		{"test kit", "web/a.go", imports("mq/mqtest"), "web/a.go:7: web imports mq/mqtest: it is for tests"},

@@ -18,6 +18,10 @@ type LoadOptions struct {
 	Files []string // a directory is all its *.yaml in name order
 	Env   []string // as os.Environ() has it; MQRUN_A__B overrides, ${VAR} reads
 	Set   []string // a.b=c
+	// Named, if set, is told every file beside Files that the configuration
+	// names, its modules and secrets, before any is looked at, and also when the
+	// configuration is refused: whoever watches them misses no change.
+	Named func(files []string)
 }
 
 // Load reads and checks a configuration. The error is Problems, all of them
@@ -32,6 +36,27 @@ func Load(o LoadOptions) (*Config, error) {
 }
 
 func assemble(sources []source, dir string, o LoadOptions) (*Config, error) {
+	l := newLoader(o)
+	l.index.first = sources[0].name
+	c, err := l.layers(sources, dir, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, src := range sources {
+		c.Files = append(c.Files, src.name)
+	}
+	if o.Named != nil {
+		o.Named(c.named())
+	}
+	l.check(c)
+	if len(l.problems) > 0 {
+		return nil, l.problems.Sort()
+	}
+	c.Warnings = c.Warnings.Sort()
+	return c, nil
+}
+
+func newLoader(o LoadOptions) *loader {
 	l := &loader{
 		schema: schema(), later: notYet(), index: newIndex(),
 		env: map[string]string{}, defined: map[string]Position{}, broken: map[string]bool{},
@@ -40,8 +65,11 @@ func assemble(sources []source, dir string, o LoadOptions) (*Config, error) {
 		name, value, _ := strings.Cut(kv, "=")
 		l.env[name] = value
 	}
-	l.index.first = sources[0].name
+	return l
+}
 
+// layers merges all of them into a Config that is not checked yet.
+func (l *loader) layers(sources []source, dir string, o LoadOptions) (*Config, error) {
 	// A fresh instance each time: a used one keeps the keys that a file lost.
 	files := koanf.New(delim)
 	for _, src := range sources {
@@ -54,7 +82,7 @@ func assemble(sources []source, dir string, o LoadOptions) (*Config, error) {
 			return nil, fmt.Errorf("merge config file %s: %w", src.name, err)
 		}
 	}
-	if l.halted { // names of the unreadable file would all count as unknown
+	if l.halted && !l.lenient { // names of the unreadable file would all count as unknown
 		return nil, l.problems.Sort()
 	}
 	written := files.Raw()
@@ -69,19 +97,22 @@ func assemble(sources []source, dir string, o LoadOptions) (*Config, error) {
 			return nil, fmt.Errorf("merge config: %w", err)
 		}
 	}
-	c, err := l.build(k.Raw(), dir)
-	if err != nil {
-		return nil, err
+	return l.build(k.Raw(), dir)
+}
+
+// named are the files that c names: absolute paths, of what may not be there.
+func (c *Config) named() []string {
+	var files []string
+	for _, p := range c.Plugins {
+		if p.Module != "" {
+			files = append(files, filepath.Join(c.Dir, p.Module))
+		}
 	}
-	for _, src := range sources {
-		c.Files = append(c.Files, src.name)
-	}
-	l.check(c)
-	if len(l.problems) > 0 {
-		return nil, l.problems.Sort()
-	}
-	c.Warnings = c.Warnings.Sort()
-	return c, nil
+	n := c.NATS
+	files = append(files, n.Creds, n.NKey, n.TLS.CA, n.TLS.Cert, n.TLS.Key)
+	files = slices.DeleteFunc(files, func(f string) bool { return f == "" })
+	slices.Sort(files)
+	return slices.Compact(files)
 }
 
 type loader struct {
@@ -92,7 +123,8 @@ type loader struct {
 	problems Problems
 	defined  map[string]Position // where each named thing was defined
 	broken   map[string]bool     // written, but unusable: it is not missing as well
-	halted   bool
+	halted   bool                // a file is no YAML
+	lenient  bool                // goes on without it
 }
 
 func (l *loader) add(at Position, path []string, hint, message string) {

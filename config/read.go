@@ -64,8 +64,7 @@ func members(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		// A mounted ConfigMap keeps its versions in hidden entries.
-		if strings.HasPrefix(e.Name(), ".") || filepath.Ext(e.Name()) != ".yaml" {
+		if !Member(e.Name()) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
@@ -81,6 +80,12 @@ func members(dir string) ([]string, error) {
 		return nil, fmt.Errorf("read config: the directory %s holds no *.yaml file", dir)
 	}
 	return names, nil
+}
+
+// Member reports whether a file of a folder with this name is part of the
+// configuration. A mounted ConfigMap keeps its versions in hidden entries.
+func Member(name string) bool {
+	return !strings.HasPrefix(name, ".") && filepath.Ext(name) == ".yaml"
 }
 
 func readFile(name string) ([]byte, error) {

@@ -21,12 +21,21 @@ type Plan struct {
 	Restarting string   `json:"needs_restart,omitempty"` // what only a new process can change
 }
 
-func (p Plan) String() string {
-	var parts []string
-	for _, g := range []struct {
+// groups are the plan's names by what happens to them.
+func (p Plan) groups() []struct {
+	word  string
+	names []string
+} {
+	return []struct {
 		word  string
 		names []string
-	}{{"start", p.Start}, {"stop", p.Stop}, {"swap", p.Swap}, {"restart", p.Restart}} {
+	}{{"keep", p.Keep}, {"start", p.Start}, {"stop", p.Stop}, {"swap", p.Swap}, {"restart", p.Restart}}
+}
+
+// String is the plan in one line, without what is kept.
+func (p Plan) String() string {
+	var parts []string
+	for _, g := range p.groups()[1:] {
 		if len(g.names) > 0 {
 			parts = append(parts, g.word+" "+strings.Join(g.names, ", "))
 		}
@@ -38,6 +47,20 @@ func (p Plan) String() string {
 		parts = append(parts, p.Restarting+" needs a restart of mqrun")
 	}
 	return strings.Join(parts, "; ")
+}
+
+// Rows is the plan as a table: what happens, and to which pipelines.
+func (p Plan) Rows() [][]string {
+	var rows [][]string
+	for _, g := range p.groups() {
+		if len(g.names) > 0 {
+			rows = append(rows, []string{g.word, strings.Join(g.names, ", ")})
+		}
+	}
+	if p.Restarting != "" {
+		rows = append(rows, []string{"needs a restart of mqrun", p.Restarting})
+	}
+	return rows
 }
 
 // Changed reports whether any pipeline is touched.

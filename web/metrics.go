@@ -23,6 +23,7 @@ type metrics struct {
 	messages, dead, outputs, late, refused *prometheus.Desc
 	seconds, inFlight, pending, ready      *prometheus.Desc
 	generation, reloaded, reloadedAt       *prometheus.Desc
+	rejected                               *prometheus.Desc
 }
 
 func (s *Server) metrics() http.Handler {
@@ -40,9 +41,10 @@ func (s *Server) metrics() http.Handler {
 		inFlight:   desc("in_flight", "Messages delivered and not settled.", "pipeline"),
 		pending:    desc("pending", "Messages in the input streams that are not delivered yet.", "pipeline"),
 		ready:      desc("pipeline_ready", "1 when the pipeline takes messages.", "pipeline"),
-		generation: desc("generation", "Configurations applied since the start."),
-		reloaded:   desc("last_reload_successful", "1 when the last reload was applied."),
-		reloadedAt: desc("last_reload_timestamp_seconds", "When the last reload ended."),
+		generation: desc("config_generation", "Configurations applied since the start."),
+		reloaded:   desc("config_last_reload_successful", "1 when the last reload was applied."),
+		reloadedAt: desc("config_last_reload_timestamp_seconds", "When the last reload ended."),
+		rejected:   desc("config_reloads_refused_total", "Reloads that were refused because of problems."),
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -51,7 +53,7 @@ func (s *Server) metrics() http.Handler {
 
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.messages, m.dead, m.outputs, m.late, m.refused, m.seconds, m.inFlight, m.pending, m.ready, m.generation, m.reloaded, m.reloadedAt,
+		m.messages, m.dead, m.outputs, m.late, m.refused, m.seconds, m.inFlight, m.pending, m.ready, m.generation, m.reloaded, m.reloadedAt, m.rejected,
 	} {
 		ch <- d
 	}
@@ -90,6 +92,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	last := m.reloader.Last()
 	gauge(m.generation, float64(m.pipelines.Generation()))
 	gauge(m.reloaded, truth(len(last.Problems) == 0))
+	counter(m.rejected, int64(last.Refused)) //nolint:gosec // nobody reloads so often
 	if !last.Time.IsZero() {
 		gauge(m.reloadedAt, float64(last.Time.Unix()))
 	}

@@ -38,8 +38,9 @@ func TestOBS02_LabelsAreBounded(t *testing.T) {
 		`mqrun_in_flight{pipeline="orders"} 5`,
 		`mqrun_pending{pipeline="orders"} 7`,
 		`mqrun_pipeline_ready{pipeline="orders"} 1`,
-		`mqrun_generation 3`,
-		`mqrun_last_reload_successful 1`,
+		`mqrun_config_generation 3`,
+		`mqrun_config_last_reload_successful 1`,
+		`mqrun_config_reloads_refused_total 0`,
 	} {
 		if !strings.Contains(body, want+"\n") {
 			t.Errorf("%s is missing", want)

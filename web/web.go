@@ -55,9 +55,11 @@ type Reload struct {
 	Generation uint64    `json:"generation"`         // that runs since
 	Config     string    `json:"config"`             // content hash of what runs since
 	Time       time.Time `json:"time"`               // when it ended
-	By         string    `json:"by"`                 // start, signal or http
+	By         string    `json:"by"`                 // start, watch, signal, http, command or retry
 	Plan       string    `json:"plan,omitempty"`     // of one that was applied
 	Problems   []string  `json:"problems,omitempty"` // of one that was refused
+	Refused    uint64    `json:"refused"`            // how many were, since the start
+	Watching   string    `json:"watching,omitempty"` // events, polling and why, or off
 }
 
 // Options are the parts that a Server shows. All are needed but Logger.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/mq"
 	"github.com/mqrun/mqrun/pipeline"
 	"github.com/mqrun/mqrun/web"
@@ -25,6 +26,8 @@ const (
 	apiWait  = 5 * time.Second        // for the first answer
 	apiQuiet = 250 * time.Millisecond // after the last one, when there may be several processes
 	apiWork  = 10 * time.Second
+
+	reloadWait = 10 * time.Minute // compiling and draining take their time
 )
 
 // answer is what one process says.
@@ -82,7 +85,7 @@ func processName() string {
 
 // ask sends a request to every running process and collects the answers. Over
 // the socket there is one.
-func (c *cli) ask(ctx context.Context, nc *nats.Conn, name string, request []byte) ([]answer, error) {
+func (c *cli) ask(ctx context.Context, nc *nats.Conn, name string, request []byte, first time.Duration) ([]answer, error) {
 	wrap := func(err error) error { return fmt.Errorf("ask for %s: %w", name, err) }
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
@@ -94,7 +97,7 @@ func (c *cli) ask(ctx context.Context, nc *nats.Conn, name string, request []byt
 		return nil, wrap(err)
 	}
 	var all []answer
-	for wait := apiWait; ; wait = apiQuiet {
+	for wait := first; ; wait = apiQuiet {
 		next, cancel := context.WithTimeout(ctx, wait)
 		m, err := sub.NextMsgWithContext(next)
 		cancel()
@@ -136,6 +139,14 @@ type pipelineStatus struct {
 	Pending *uint64 `json:"pending,omitempty"` // unknown with commit: batch
 }
 
+// reloadAnswer is what came of a reload that a command asked for.
+type reloadAnswer struct {
+	Process  string          `json:"process"`
+	Plan     *pipeline.Plan  `json:"plan,omitempty"`     // of one that was applied
+	Problems config.Problems `json:"problems,omitempty"` // of one that was refused
+	Error    string          `json:"error,omitempty"`
+}
+
 // endpoints are what serveAPI answers.
 func endpoints(l *live, r *reloader) map[string]endpoint {
 	started := time.Now().UTC()
@@ -152,12 +163,27 @@ func endpoints(l *live, r *reloader) map[string]endpoint {
 			}
 			return s, nil
 		},
+		"reload": func(ctx context.Context, _ []byte) (any, error) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reloadWait)
+			defer cancel()
+			plan, err := r.ask(ctx, "command")
+			a := reloadAnswer{}
+			if plan.Generation > 0 {
+				a.Plan = &plan
+			}
+			if ps, refused := errors.AsType[config.Problems](err); refused {
+				a.Problems = ps
+			} else if err != nil {
+				a.Error = err.Error()
+			}
+			return a, nil
+		},
 	}
 }
 
 // statuses asks all processes.
 func (c *cli) statuses(ctx context.Context, nc *nats.Conn) ([]processStatus, error) {
-	answers, err := c.ask(ctx, nc, "status", nil)
+	answers, err := c.ask(ctx, nc, "status", nil, apiWait)
 	if err != nil {
 		return nil, err
 	}

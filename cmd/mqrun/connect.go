@@ -33,18 +33,19 @@ func (c *cli) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 		}
 		return nc, err
 	}
-	cfg, err := c.load(c.configs)
+	// Not c.load: what runs can be asked while the file has problems.
+	server, cluster, err := config.Reach(config.LoadOptions{Files: c.configs, Env: c.env, Set: c.set})
 	if err != nil {
 		return nil, err
 	}
-	if cfg.NATS.URL != "" {
-		nc, err := mq.Dial(ctx, remote(cfg), opts...)
+	if cluster.URL != "" {
+		nc, err := mq.Dial(ctx, remote(&config.Config{Server: server, NATS: cluster}), opts...)
 		if errors.Is(err, nats.ErrNoServers) {
-			return nil, fmt.Errorf("connect to %s (nats.url): nobody answers there", mq.Redacted(cfg.NATS.URL))
+			return nil, fmt.Errorf("connect to %s (nats.url): nobody answers there", mq.Redacted(cluster.URL))
 		}
 		return nc, err
 	}
-	return mq.DialSocket(ctx, filepath.Join(cfg.Server.StoreDir, socketName), opts...)
+	return mq.DialSocket(ctx, filepath.Join(server.StoreDir, socketName), opts...)
 }
 
 // jetStream is that of the running mqrun, or of the store itself while none

@@ -24,12 +24,18 @@ import (
 type reloader struct {
 	load     func() (*config.Config, error)
 	apply    func(context.Context, *config.Config) (pipeline.Plan, error)
+	files    *watched
 	log      *slog.Logger
-	requests chan chan<- reloaded
+	requests chan request
 	ended    chan struct{}
 
 	mu   sync.Mutex
 	last web.Reload
+}
+
+type request struct {
+	by     string
+	answer chan<- reloaded
 }
 
 type reloaded struct {
@@ -37,8 +43,14 @@ type reloaded struct {
 	err  error
 }
 
-func newReloader(load func() (*config.Config, error), apply func(context.Context, *config.Config) (pipeline.Plan, error), log *slog.Logger) *reloader {
-	return &reloader{load: load, apply: apply, log: log, requests: make(chan chan<- reloaded), ended: make(chan struct{})}
+// A reload that failed for another reason than its content is tried again.
+const (
+	againFirst = time.Second
+	againMost  = time.Minute
+)
+
+func newReloader(load func() (*config.Config, error), apply func(context.Context, *config.Config) (pipeline.Plan, error), files *watched, log *slog.Logger) *reloader {
+	return &reloader{load: load, apply: apply, files: files, log: log, requests: make(chan request), ended: make(chan struct{})}
 }
 
 // start applies the first configuration.
@@ -62,25 +74,43 @@ func (r *reloader) start(ctx context.Context, cfg *config.Config) error {
 // one more.
 func (r *reloader) loop(ctx context.Context, hup <-chan os.Signal) {
 	defer close(r.ended)
+	again := time.NewTimer(0)
+	again.Stop()
+	wait := againFirst
+	once := func(by string) (pipeline.Plan, error) {
+		plan, err := r.once(ctx, by)
+		again.Stop()
+		if _, refused := errors.AsType[config.Problems](err); err == nil || refused {
+			wait = againFirst
+			return plan, err
+		}
+		again.Reset(wait) // the server's doing
+		wait = min(2*wait, againMost)
+		return plan, err
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hup:
-			_, _ = r.once(ctx, "signal") // logged
-		case answer := <-r.requests:
-			plan, err := r.once(ctx, "http")
-			answer <- reloaded{plan, err}
+			_, _ = once("signal") // logged
+		case <-again.C:
+			_, _ = once("retry")
+		case q := <-r.requests:
+			plan, err := once(q.by)
+			q.answer <- reloaded{plan, err}
 		}
 	}
 }
 
 // Reload asks for a reload and waits for its end. When ctx is done first the
 // reload goes on.
-func (r *reloader) Reload(ctx context.Context) (pipeline.Plan, error) {
+func (r *reloader) Reload(ctx context.Context) (pipeline.Plan, error) { return r.ask(ctx, "http") }
+
+func (r *reloader) ask(ctx context.Context, by string) (pipeline.Plan, error) {
 	answer := make(chan reloaded, 1)
 	select {
-	case r.requests <- answer:
+	case r.requests <- request{by, answer}:
 	case <-r.ended:
 		return pipeline.Plan{}, pipeline.ErrClosed
 	case <-ctx.Done():
@@ -97,17 +127,20 @@ func (r *reloader) Reload(ctx context.Context) (pipeline.Plan, error) {
 // Last is how the last reload ended; the start counts as one.
 func (r *reloader) Last() web.Reload {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last
+	last := r.last
+	r.mu.Unlock()
+	last.Watching = r.files.mode()
+	return last
 }
 
 // once loads and applies. An error is logged here because nobody may wait for it.
 func (r *reloader) once(ctx context.Context, by string) (pipeline.Plan, error) {
+	begin := time.Now()
+	r.files.mark() // before the first byte is read
 	cfg, err := r.load()
 	if err != nil {
 		return pipeline.Plan{}, r.refused(by, problems(err))
 	}
-	begin := time.Now()
 	plan, err := r.apply(ctx, cfg)
 	if plan.Generation == 0 && ctx.Err() != nil { // stopped in the middle
 		return plan, pipeline.ErrClosed
@@ -128,9 +161,10 @@ func (r *reloader) once(ctx context.Context, by string) (pipeline.Plan, error) {
 }
 
 func (r *reloader) applied(by string, cfg *config.Config, plan pipeline.Plan) {
+	r.files.taken()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = web.Reload{Generation: plan.Generation, Config: contentHash(cfg), Time: time.Now(), By: by, Plan: plan.String()}
+	r.last = web.Reload{Generation: plan.Generation, Config: contentHash(cfg), Time: time.Now(), By: by, Plan: plan.String(), Refused: r.last.Refused}
 }
 
 // problems is an error of loading; a file that cannot be read is one too.
@@ -145,14 +179,22 @@ func problems(err error) config.Problems {
 	return config.Problems{{File: file, Message: err.Error()}}
 }
 
+// refused notes that nothing changed and why. The log says it once: who saves
+// a broken file again and again, or asks again, does not see more of it.
 func (r *reloader) refused(by string, err error) error {
 	lines := strings.Split(err.Error(), "\n")
-	for _, line := range lines {
-		r.log.Error("reload refused, the running configuration stays", "by", by, "problem", line)
-	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	said := slices.Equal(lines, r.last.Problems)
 	r.last.Time, r.last.By, r.last.Plan, r.last.Problems = time.Now(), by, "", lines
+	r.last.Refused++
+	r.mu.Unlock()
+	level := slog.LevelError
+	if said {
+		level = slog.LevelDebug
+	}
+	for _, line := range lines {
+		r.log.Log(context.Background(), level, "reload refused, the running configuration stays", "by", by, "problem", line)
+	}
 	return err
 }
 

@@ -40,7 +40,7 @@ func (p *process) ask(t *testing.T, method, path string) (int, string) {
 // TestOBS06_WasMyReloadTaken: a good, a bad and an empty reload can be told
 // apart in the answer, in the log, and afterwards.
 func TestOBS06_WasMyReloadTaken(t *testing.T) {
-	p := startRun(t, folder(t, wordy))
+	p := startRun(t, folder(t, wordy), "--watch", "off") // each reload is one that is asked for
 	file := filepath.Join(p.dir, "pipelines.yaml")
 	_, js := p.connect(t)
 	created := consumerInfo(t, js, "MQRUN", "mqrun-word").Created
@@ -58,7 +58,9 @@ func TestOBS06_WasMyReloadTaken(t *testing.T) {
 	expect("POST", "/-/reload", 422, `pipelines.yaml:6:11: pipelines.word.form: unknown key (did you mean "from"?)`)
 	expect("GET", "/-/reload", 200, "generation 2, ")
 	expect("GET", "/-/reload", 200, "refused, nothing changed")
-	expect("GET", "/readyz", 200, "ok")
+	expect("GET", "/readyz", 200, "ok\nthe last reload was refused, generation 2 goes on:\npipelines.yaml:6:")
+	expect("GET", "/metrics", 200, "\nmqrun_config_last_reload_successful 0\n")
+	expect("GET", "/metrics", 200, "\nmqrun_config_generation 2\n")
 
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)

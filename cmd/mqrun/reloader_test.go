@@ -20,7 +20,7 @@ func TestReloader_stopped(t *testing.T) {
 		<-ctx.Done()
 		return pipeline.Plan{}, config.Problems{{File: "pipelines.yaml", Message: "compile: context canceled"}}
 	}
-	r := newReloader(func() (*config.Config, error) { return &config.Config{}, nil }, cut, slog.New(slog.DiscardHandler))
+	r := newReloader(func() (*config.Config, error) { return &config.Config{}, nil }, cut, &watched{}, slog.New(slog.DiscardHandler))
 	go r.loop(ctx, nil)
 	answer := make(chan error, 1)
 	go func() {

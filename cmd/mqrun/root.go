@@ -21,6 +21,7 @@ type cli struct {
 
 	configs, set                        []string
 	server, output, logLevel, logFormat string
+	watch                               string
 	quiet                               bool
 }
 
@@ -48,7 +49,7 @@ other subjects, as pipelines.yaml says, on an embedded NATS JetStream server.`,
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, `info`, warn or error")
 	f.StringVar(&c.logFormat, "log-format", "auto", "`auto`, text or json; auto is coloured text on a terminal")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "print only what was asked for, warnings and errors")
-	root.AddCommand(c.runCommand(), c.validateCommand(), c.pubCommand(), c.subCommand(), c.statusCommand(), c.dlqCommand(), c.explainCommand(), c.consumersCommand(), c.streamsCommand(), c.batchCommand(), c.versionCommand())
+	root.AddCommand(c.runCommand(), c.validateCommand(), c.pubCommand(), c.subCommand(), c.statusCommand(), c.dlqCommand(), c.explainCommand(), c.consumersCommand(), c.streamsCommand(), c.batchCommand(), c.reloadCommand(), c.versionCommand())
 	return root
 }
 
@@ -71,8 +72,12 @@ func (c *cli) checkFlags() error {
 func (c *cli) json() bool { return c.output == "json" }
 
 // load reads the configuration in files.
-func (c *cli) load(files []string) (*config.Config, error) {
-	cfg, err := config.Load(config.LoadOptions{Files: files, Env: c.env, Set: c.set})
+func (c *cli) load(files []string) (*config.Config, error) { return c.loadNamed(files, nil) }
+
+// loadNamed tells named which files the configuration names; see
+// config.LoadOptions.
+func (c *cli) loadNamed(files []string, named func([]string)) (*config.Config, error) {
+	cfg, err := config.Load(config.LoadOptions{Files: files, Env: c.env, Set: c.set, Named: named})
 	if _, ok := errors.AsType[config.Problems](err); ok {
 		return nil, invalid(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -38,14 +39,17 @@ func (c *cli) runCommand() *cobra.Command {
 		Short: "Run the pipelines",
 		Long: `Runs the pipelines of the configuration in the foreground.
 
-SIGHUP and POST /-/reload read the configuration again; a bad one is refused
-with its problems and the old one goes on. SIGTERM or an interrupt stops taking
+Changes of the configuration and of the files that it names are taken while
+messages flow (--watch); mqrun reload, SIGHUP and POST /-/reload take them at
+once. A bad configuration is refused with its problems and the old one goes on.
+SIGTERM or an interrupt stops taking
 messages, lets handlers finish and be acked for --drain at most, gives back the
 rest, and exits with 0; with 1 when some were not done in time: they are
 delivered again at the next start. A second signal exits at once with 130.`,
 		Args: positional(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), drain) },
 	}
+	cmd.Flags().StringVar(&c.watch, "watch", watchOn, "take changes of the files: `on`, poll (without file events) or off")
 	cmd.Flags().DurationVar(&drain, "drain", 30*time.Second, "how long messages in work may take when stopping (`duration`)")
 	return cmd
 }
@@ -56,10 +60,15 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 	if drain < 0 {
 		return usagef("--drain is %s; it takes a duration from 0s", drain)
 	}
+	if !slices.Contains([]string{watchOn, watchPoll, watchOff}, c.watch) {
+		return usagef("--watch is %q; it takes on, poll or off", c.watch)
+	}
 	hup := make(chan os.Signal, 1) // from here on SIGHUP is no reason to die
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
-	cfg, err := c.load(c.configs)
+	files := c.newWatched()
+	load := func() (*config.Config, error) { return c.loadNamed(c.configs, files.named) }
+	cfg, err := load()
 	if err != nil {
 		return err
 	}
@@ -93,7 +102,7 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 		return err
 	}
 	l := &live{Manager: m}
-	r := newReloader(func() (*config.Config, error) { return c.load(c.configs) }, m.Apply, log)
+	r := newReloader(load, m.Apply, files, log)
 	stopWeb, failed := serveWeb(listener, l, r, log)
 	defer func() { err = also(err, stopWeb()) }()
 	stopAPI, err := serveAPI(q, endpoints(l, r), log)
@@ -113,6 +122,7 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 	var loop sync.WaitGroup
 	loop.Go(func() { r.loop(stop, hup) })
 	loop.Go(func() { mq.RelaxGC(stop, spare) })
+	loop.Go(func() { files.run(stop, r) })
 	defer loop.Wait()
 	defer cancel()
 	select {

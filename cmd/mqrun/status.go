@@ -55,7 +55,10 @@ func (c *cli) printStatuses(all []processStatus) error {
 			if i > 0 {
 				fmt.Fprintln(c.stdout)
 			}
-			fmt.Fprintf(c.stdout, "%s, mqrun %s, up %s, generation %d (%s, by %s)\n", s.Process, s.Version, age(time.Since(s.Started)), s.Generation, reloadWords(s), s.Reload.By)
+			fmt.Fprintf(c.stdout, "%s, mqrun %s, up %s, watching: %s, generation %d (%s, by %s)\n", s.Process, s.Version, age(time.Since(s.Started)), s.Reload.Watching, s.Generation, reloadWords(s), s.Reload.By)
+			for _, p := range s.Reload.Problems {
+				fmt.Fprintf(c.stdout, "  %s\n", printable(p))
+			}
 		}
 		rows := [][]string{{"PIPELINE", "STATE", "PENDING", "IN FLIGHT", "HANDLED", "ACKED", "RETRIED", "DEAD", "OUTPUTS", "WHY"}}
 		for _, p := range s.Pipelines {
