@@ -250,24 +250,6 @@ func TestLIF08_PanicInAHostFunctionFailsTheMessageAlone(t *testing.T) {
 	run(t, p, m) // and the process is alive
 }
 
-func FuzzHostFunctions(f *testing.F) {
-	p := load(f, "probe", Settings{Workers: 1, Limits: Limits{Timeout: 100 * time.Millisecond, Memory: 1 << 20}, Publish: []string{">"}})
-	f.Add(uint32(opEmit), uint32(0), uint32(4), uint32(1<<31), uint32(1<<32-1), uint32(0))
-	f.Add(uint32(opPollOneoff), uint32(probeScratch), uint32(probeScratch), uint32(3), uint32(probeScratch), uint32(0))
-	f.Fuzz(func(t *testing.T, op, a, b, c, d, e uint32) {
-		m := (&script{}).do(op%(opCount+1), a, b, c, d, e).message()
-		m.Header = map[string][]string{"A": {"1"}}
-		err := p.Handle(t.Context(), m, &Result{})
-		var ce *CallError
-		if err != nil && !errors.As(err, &ce) {
-			t.Fatal(err)
-		}
-		if ce != nil && strings.Contains(ce.Text, "mqrun itself") {
-			t.Fatal(ce.Text, ce.Trace)
-		}
-	})
-}
-
 func TestSEC07_PluginsDoNotSeeOneAnother(t *testing.T) {
 	r := open(t, Options{})
 	if _, err := r.Load(t.Context(), guest(t, "echo"), Settings{Name: "other"}); err != nil {

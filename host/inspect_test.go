@@ -2,7 +2,6 @@ package host
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 )
 
@@ -66,27 +65,6 @@ func TestInspectFacts(t *testing.T) {
 	if f, err = Inspect("probe.wasm", guest(t, "probe")); err != nil || f.Imports[0] != (Import{ABIv1, "input", "func", "(i32, i32) -> i32"}) || f.TableMin != 1 {
 		t.Errorf("%v %+v", err, f)
 	}
-}
-
-// No cut of a module, and no changed byte, may do more than give an error.
-func FuzzInspect(f *testing.F) {
-	for _, name := range []string{"echo", "probe", "init", "bad-table", "start-section"} {
-		f.Add(guest(f, name))
-	}
-	f.Fuzz(func(t *testing.T, wasm []byte) {
-		if _, err := Inspect("x.wasm", wasm); err != nil {
-			if s := err.Error(); !strings.HasPrefix(s, "x.wasm ") || strings.ContainsAny(s, "\n\r") {
-				t.Errorf("%q", s)
-			}
-			return
-		}
-		for _, trusted := range []bool{false, true} {
-			out, _, err := prepare(wasm, &Settings{Limits: DefaultLimits(), Trusted: trusted})
-			if err == nil && trusted && len(out) < len(wasm)-16 {
-				t.Errorf("%d bytes became %d", len(wasm), len(out))
-			}
-		}
-	})
 }
 
 func TestSettingsThatAreNotInThisVersion(t *testing.T) {
