@@ -52,6 +52,16 @@ lint: ## golangci-lint in every module, go vet for WebAssembly in the SDK
 test-spec: ## the WebAssembly specification's tests on rewritten modules
 	@out=$$($(GO) test ./test/spec -count=1 -v) || { echo "$$out"; exit 1; }; echo "$$out" | grep '^RESULT'
 
+.PHONY: fuzz
+
+# Of each fuzz target.
+FUZZTIME = 60s
+
+fuzz: ## fuzz the rewriter, the host functions and the reading of modules
+	@for target in host/meter:FuzzRewrite host:FuzzHostFunctions host:FuzzInspect; do \
+		$(GO) test "./$${target%:*}" -run='^$$' -fuzz="^$${target#*:}$$" -fuzztime=$(FUZZTIME) || exit 1; \
+	done
+
 clean: ## remove what the other targets built
 	rm -rf bin plugins/bin
 

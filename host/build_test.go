@@ -1,6 +1,9 @@
 package host
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // wasmModule puts together modules that would be too large, or too many, as files.
 type wasmModule struct {
@@ -132,6 +135,15 @@ func manyLoops(n, locals int) []byte {
 		code = append(code, 0x0d, 0, opcEnd) // br_if
 	}
 	m.handle = m.add(typeHandle, uint32(locals), append(code, opcConst, 0)...)
+	return m.bytes()
+}
+
+// deepBlocks has n blocks in one another.
+func deepBlocks(n int) []byte {
+	m := newModule(1)
+	code := bytes.Repeat([]byte{opcBlock, empty}, n)
+	code = append(code, bytes.Repeat([]byte{opcEnd}, n)...)
+	m.handle = m.add(typeHandle, 0, append(code, opcConst, 0)...)
 	return m.bytes()
 }
 

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,9 @@ import (
 
 // hostile is a guest that means harm, and what becomes of it.
 type hostile struct {
-	name   string // of testdata/hostile, or free with wasm
+	name   string // of testdata/hostile, or free with wasm or from
 	wasm   func() []byte
+	from   string // another guest of testdata
 	data   string
 	limits Limits
 	load   string // how the error of Load goes on after the plugin's name; "" = it loads
@@ -25,7 +27,8 @@ type hostile struct {
 	alloc  uint64 // most bytes of Go's heap that one call takes in all; 0 = does not tell
 }
 
-// hostiles is every way to do harm that we know of.
+// hostiles is every way to do harm that we know of. Pointers and lengths, subjects
+// and headers, imports of other types, and many traps in a row follow below.
 func hostiles() []hostile {
 	const timeOut = "timed out after 200ms"
 	some := Limits{Timeout: 200 * time.Millisecond}
@@ -42,6 +45,8 @@ func hostiles() []hostile {
 		{name: "emits", limits: some, reason: ReasonTimeout, text: timeOut + " (in emits)"},
 		{name: "bytes", code: OK, emit: ReasonLimit, alloc: 64 << 20},
 		{name: "headers", limits: some, reason: ReasonTimeout, text: timeOut + " (in headers)"},
+		{name: "exit(0) in a handler", from: "probe", data: exits(0), reason: ReasonExit, text: "exited with code 0"},
+		{name: "exit(1) in a handler", from: "probe", data: exits(1), reason: ReasonExit, text: "exited with code 1"},
 		{name: "exit-init", load: "exited with code 0"},
 		{name: "start-loop", limits: Limits{Init: 200 * time.Millisecond}, load: timeOut + " (in start) while starting (plugins.hostile.limits.init)"},
 		{name: "bulk", limits: some, reason: ReasonTimeout, text: timeOut + " (in bulk)"},
@@ -58,9 +63,13 @@ func hostiles() []hostile {
 		{name: "data beyond the memory", wasm: func() []byte { return hugeData(1<<20, 1) }, load: "trapped"},
 		{name: "a million functions", wasm: func() []byte { return manyFunctions(1_000_000) }, load: "cannot be metered: it has 1000001 functions; 100000 are the most"},
 		{name: "a million targets", wasm: func() []byte { return manyTargets(1_000_000) }, load: "cannot be metered: it has a br_table of 1000000 targets; 65520 are the most"},
+		{name: "a million blocks in one another", wasm: func() []byte { return deepBlocks(1_000_000) }, load: "cannot be metered: it nests more than 16384 blocks"},
+		{name: "too many blocks to compile", wasm: func() []byte { return manyLoops(20_000, 1000) }, load: "cannot be metered: it takes too long to compile: this function has"},
 		{name: "a compile bomb", wasm: func() []byte { return manyLoops(1000, 500) }, load: "takes more than 100ms to compile: its functions are too large or too tangled; split them"},
 	}
 }
+
+func exits(code uint32) string { return string((&script{}).do(opProcExit, code).bytes()) }
 
 // healthy calls an echo until it is told to stop. Any failure is the test's.
 type healthy struct {
@@ -128,7 +137,7 @@ func (h *hostile) module(t *testing.T) []byte {
 	if h.wasm != nil {
 		return h.wasm()
 	}
-	return guest(t, "hostile/"+h.name)
+	return guest(t, cmp.Or(h.from, "hostile/"+h.name))
 }
 
 func (h *hostile) run(t *testing.T, r *Runtime) {

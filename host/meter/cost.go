@@ -43,8 +43,8 @@ const (
 	maxLocals  = 50_000
 	maxTargets = 65_520 // of one br_table
 	maxLoops   = 1 << 16
-	// maxDepth of blocks: Go's compiler makes one for each call.
-	maxDepth = 1 << 16
+	// maxDepth of blocks: Go's compiler makes one for each call of a function.
+	maxDepth = 1 << 14
 	// maxHelpers of one module: each is some twenty times as long as what it is for.
 	maxHelpers = 1000
 )

@@ -45,8 +45,8 @@
 //
 // Threads, shared memory, several memories, memories and tables of 64 bits, the
 // exceptions of before try_table, relaxed SIMD and garbage collection are refused.
-// So are functions of more than 7,654,321 bytes, 50,000 locals, 65,536 loops or
-// nested blocks, or a br_table of more than 65,520 targets, and types of more than
+// So are functions of more than 7,654,321 bytes, 50,000 locals, 65,536 loops,
+// 16,384 nested blocks, or a br_table of more than 65,520 targets, and types of more than
 // 1,000 parameters or results, and all together what would take the compiler too
 // long: see Options.MaxEffort.
 //

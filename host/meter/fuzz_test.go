@@ -33,13 +33,17 @@ func FuzzRewrite(f *testing.F) {
 		if len(wasm) > 1<<16 {
 			t.Skip("large")
 		}
-		out, _, err := meter.Rewrite(wasm, meter.Options{Merge: true})
+		// Little effort: the compiler has seconds, not minutes.
+		out, info, err := meter.Rewrite(wasm, meter.Options{Merge: true, MaxEffort: 1e7})
 		if err != nil {
 			var e *meter.Error
 			if !errors.As(err, &e) || out != nil {
 				t.Fatalf("another error: %v", err)
 			}
 			return
+		}
+		if info.MinRefill > meter.MinRefill {
+			t.Fatalf("takes %d at least", info.MinRefill)
 		}
 		r := wazero.NewRuntimeWithConfig(ctx, config)
 		defer func() { _ = r.Close(ctx) }()
