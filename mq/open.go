@@ -38,6 +38,7 @@ type EmbeddedNATS struct {
 	stopped  bool // takes no new subscriptions and connections
 	closed   bool // takes nothing
 	conns    []*nats.Conn
+	damages  []Damage
 	once     sync.Once
 	closeErr error
 }
@@ -86,6 +87,13 @@ func Open(ctx context.Context, o Options) (_ *EmbeddedNATS, err error) {
 	if err := e.askAccount(ctx); err != nil {
 		return nil, fmt.Errorf("ask %s for JetStream: %w", e.where(), Explain(e.nc, err))
 	}
+	if e.srv != nil {
+		if err := e.compare(ctx); err != nil {
+			return nil, err
+		}
+		e.background(e.revive)
+		e.background(e.keepLedger)
+	}
 	if !o.Bare {
 		if err := e.makeStreams(ctx); err != nil {
 			return nil, err
@@ -102,7 +110,6 @@ func (e *EmbeddedNATS) serve(ctx context.Context) (err error) {
 	if e.srv, e.srvLog, err = startServer(ctx, e.opts, e.store.dir); err != nil {
 		return err
 	}
-	e.background(e.revive)
 	sync := "always"
 	if i := e.opts.SyncInterval; i > 0 {
 		sync = i.String()

@@ -1,6 +1,7 @@
 package mq
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -85,6 +86,11 @@ func (e *EmbeddedNATS) reopen() error {
 		StoreDir: e.store.dir, MaxStore: serverMaxStore, MaxMemory: serverMaxMemory,
 		SyncAlways: e.opts.SyncInterval == 0, SyncInterval: e.opts.SyncInterval, Strict: true,
 	})
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), ledgerWait)
+		err = e.compare(ctx)
+		cancel()
+	}
 	if err != nil {
 		return errors.Join(err, e.srv.ShutdownJetStream())
 	}
