@@ -107,6 +107,9 @@ func (p *pipeline) looked(src *source, data []byte) {
 		src.known.raise(info.AckFloor.Stream)
 	}
 	p.mu.Unlock()
+	if same {
+		p.remember(src)
+	}
 	if info.Error != nil && (info.Error.ErrorCode == jetstream.JSErrCodeConsumerNotFound || info.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound) || info.Error == nil && !same {
 		p.lookAfter(src)
 	}

@@ -125,6 +125,18 @@ func (p *pipeline) lookAt(ctx context.Context, src *source) (*jetstream.Consumer
 		want.DeliverPolicy, want.OptStartSeq = jetstream.DeliverAllPolicy, 0 // all that it holds is new to us
 	}
 	rewound := ident.rewound
+	if !running && !anew {
+		k, before, ok, err := p.recall(ctx, src, ident)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			running, rewound, known = true, before, k
+			p.mu.Lock()
+			src.known = k
+			p.mu.Unlock()
+		}
+	}
 	if running {
 		// Should it be gone, it is made where we are.
 		start := known.floor

@@ -69,6 +69,9 @@ func (p *pipeline) close() {
 	}
 	close(p.quit)
 	p.workers.Wait()
+	for _, src := range p.sources {
+		p.remember(src)
+	}
 	if p.replies != nil {
 		_ = p.replies.Unsubscribe()
 	}

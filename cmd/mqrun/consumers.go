@@ -112,8 +112,8 @@ func (c *cli) removeConsumers(ctx context.Context, name, stream string, yes bool
 		return err
 	}
 	for _, d := range chosen {
-		if err := js.DeleteConsumer(ctx, d.Stream, d.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return fmt.Errorf("remove consumer %s of stream %s: %w", d.Name, d.Stream, err)
+		if err := pipeline.RemoveDurable(ctx, js, d); err != nil {
+			return err
 		}
 	}
 	if !c.quiet {
