@@ -22,7 +22,8 @@ const (
 // dead says why a message was given up.
 type dead struct {
 	reason, text string
-	code         int32
+	code         int32 // the guest's, when it returned one
+	returned     bool
 	exhausted    bool
 	step, plugin string
 	generation   uint64
@@ -69,7 +70,9 @@ func deadHeader(pipeline string, s *slot, d dead) nats.Header {
 		h[prefixOurs+name] = []string{value}
 	}
 	set("Reason", d.reason)
-	set("Code", strconv.FormatInt(int64(d.code), 10))
+	if d.returned {
+		set("Code", strconv.FormatInt(int64(d.code), 10))
+	}
 	set("Exhausted", strconv.FormatBool(d.exhausted))
 	set("Pipeline", pipeline)
 	set("Step", d.step)

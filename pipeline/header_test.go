@@ -65,6 +65,9 @@ func TestDeadLetterHeadersAreBounded(t *testing.T) {
 	if n > maxDeadHeader {
 		t.Errorf("%d bytes of Mqrun-* headers", n)
 	}
+	if c, ok := h["Mqrun-Code"]; ok {
+		t.Errorf("code %q of a guest that returned none", c)
+	}
 	if got := h["X"][0]; got != "\xff\xfe" {
 		t.Errorf("X %q: not the bytes that came", got)
 	}

@@ -95,7 +95,11 @@ func TestJanitorForgetsOldResultsAndNoDeadLetter(t *testing.T) {
 }
 
 func TestFullDeadLetterStreamBlocks(t *testing.T) {
-	r := each(t, func(m *host.Message, r *host.Result) error { r.Code = host.Reject; return nil })
+	// It is blocked for longer than a second.
+	r := newRig(t, strings.Replace(one, "ack_wait: 1s, ", "", 1), map[string]native{"a": func(m *host.Message, r *host.Result) error {
+		r.Code = host.Reject
+		return nil
+	}})
 	s, err := r.js().Stream(t.Context(), "MQRUN_DLQ")
 	if err != nil {
 		t.Fatal(err)

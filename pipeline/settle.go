@@ -143,7 +143,7 @@ func (p *pipeline) count(s *slot) {
 // dead says why the message is given up.
 func (w *walk) dead(v verdict, now time.Time) dead {
 	return dead{
-		reason: v.reason, text: w.text, code: w.out.code, exhausted: v.exhausted, step: w.step.name, plugin: w.step.plugin,
+		reason: v.reason, text: w.text, code: w.out.code, returned: w.out.failure == "", exhausted: v.exhausted, step: w.step.name, plugin: w.step.plugin,
 		generation: w.s.chain.generation, attempts: w.s.attempt, log: w.log, at: now,
 	}
 }
@@ -198,8 +198,8 @@ func (p *pipeline) refused(s *slot, pub *publish, why string, now time.Time) {
 	}
 	s.stuck = true
 	p.mu.Lock()
+	first := p.stuck == 0 // later reasons are in the status
 	p.stuck++
-	first := p.why != pub.err
 	p.why = pub.err
 	p.throttle()
 	p.mu.Unlock()
