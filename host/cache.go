@@ -20,7 +20,10 @@ import (
 // <dir>/<sha256>/wazero-<version>-<arch>-<os>/<entry>, and beside it SUM, which
 // names every file with its hash. wazero checks the machine code alone, and a
 // damaged table of offsets would be jumped through; SUM covers all of it.
-type diskCache struct{ dir string }
+type diskCache struct {
+	dir  string
+	most int64 // bytes in it
+}
 
 const (
 	sumFile  = "SUM"
@@ -56,8 +59,9 @@ func openCache(dir string) (*diskCache, error) {
 	if err := private(dir, info); err != nil {
 		return nil, fmt.Errorf("open compile cache: %w", err)
 	}
-	d := &diskCache{dir: dir}
+	d := &diskCache{dir: dir, most: maxCache}
 	d.sweep(time.Now().Add(-time.Hour))
+	d.evict(time.Now())
 	return d, nil
 }
 
@@ -82,6 +86,7 @@ func (d *diskCache) open(wasm []byte, pages uint32, trusted bool) (*entry, error
 	if want, err := os.ReadFile(filepath.Join(e.dir, sumFile)); err == nil {
 		if got, err := sumFolder(e.dir); err == nil && got == string(want) {
 			e.work = e.dir
+			e.touch(time.Now())
 		}
 	}
 	var err error

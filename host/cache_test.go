@@ -142,6 +142,57 @@ func TestCacheSweepsWhatWasNotFinished(t *testing.T) {
 	}
 }
 
+// The folder is bounded: what was used last stays longest.
+func TestCacheEvicts(t *testing.T) {
+	d, err := openCache(filepath.Join(t.TempDir(), "cache"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	add := func(name string, bytes int, used time.Time) {
+		e := &entry{dir: filepath.Join(d.dir, name), work: filepath.Join(d.dir, name+workMark)}
+		os.Mkdir(e.work, 0o700)
+		os.WriteFile(filepath.Join(e.work, "code"), make([]byte, bytes), 0o600)
+		if err := e.seal(); err != nil {
+			t.Fatal(err)
+		}
+		e.touch(used)
+	}
+	left := func() (names string) {
+		for _, k := range []string{"a", "b", "c", "old"} {
+			if _, err := os.Stat(filepath.Join(d.dir, k)); err == nil {
+				names += k + " "
+			}
+		}
+		return names
+	}
+	add("old", 1000, now.Add(-maxIdle-time.Hour))
+	add("a", 40_000, now.Add(-3*time.Hour))
+	add("b", 40_000, now.Add(-2*time.Hour))
+	add("c", 40_000, now.Add(-time.Hour))
+	for _, tt := range []struct {
+		most int64
+		want string
+	}{{maxCache, "a b c "}, {100_000, "b c "}, {10_000, "c "}} {
+		d.most = tt.most
+		if d.evict(now); left() != tt.want {
+			t.Errorf("with room for %d: %s, want %s", tt.most, left(), tt.want)
+		}
+	}
+	// Whoever finds an entry uses it.
+	dir := filepath.Join(t.TempDir(), "used")
+	cached(t, dir, Limits{})
+	entries := (&diskCache{dir: dir}).entries()
+	if len(entries) != 1 || entries[0].size < 1000 {
+		t.Fatalf("%+v", entries)
+	}
+	os.Chtimes(entries[0].dir, now.Add(-time.Hour), now.Add(-time.Hour))
+	cached(t, dir, Limits{})
+	if again := (&diskCache{dir: dir}).entries(); len(again) != 1 || again[0].used.Before(now.Add(-time.Minute)) {
+		t.Errorf("%+v", again)
+	}
+}
+
 func TestFallbackMemory(t *testing.T) {
 	m := &heapMemory{}
 	b := m.Reallocate(65536)

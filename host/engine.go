@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -35,6 +36,7 @@ func newEngine(ctx context.Context, d *diskCache, wasm []byte, s *Settings) (e *
 					entry.abandon()
 					return e, err, nil
 				}
+				d.evict(time.Now())
 				return e, nil, nil
 			}
 		}

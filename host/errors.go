@@ -64,16 +64,17 @@ func frames(err error) (text, trace string) {
 // place is the first function of a trace that is not a language's runtime.
 func place(trace string) string {
 	first := ""
+	short := func(name string) string { return headerSafe([]byte(name), 256) } // it can be anything
 	for l := range strings.Lines(trace) {
 		name := frameName(strings.TrimRight(l, "\n"))
 		if name == "" || strings.HasPrefix(l, "\t") {
 			continue
 		}
 		if first == "" {
-			first = name
+			first = short(name)
 		}
 		if !machinery(name) {
-			return name
+			return short(name)
 		}
 	}
 	return first
@@ -151,7 +152,7 @@ func goPlace(stderr string) string {
 			continue
 		}
 		if i := strings.LastIndexByte(l, '('); i > 0 {
-			return l[:i]
+			return headerSafe([]byte(l[:i]), 256)
 		}
 	}
 	return ""

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Inspect reads a module without running it and says whether it is one that
@@ -139,7 +141,7 @@ func (s *Settings) checkExports(f *Facts) error {
 		case known && e.Signature != sig:
 			return fmt.Errorf("exports %s as %s; expected %s", e.Name, e.Signature, sig)
 		case !known && strings.HasPrefix(e.Name, "mq_"):
-			return fmt.Errorf("exports %s, which this mqrun does not know; names that begin with mq_ are reserved: %s, %s", e.Name, ExportInit, ExportHandle)
+			return fmt.Errorf("exports %s, which this mqrun does not know; names that begin with mq_ are reserved: %s, %s", shown(e.Name), ExportInit, ExportHandle)
 		}
 	}
 	switch _, ok := f.export("memory", ExportMemory); {
@@ -166,7 +168,7 @@ func (s *Settings) noHandle(f *Facts) error {
 	hint := ""
 	for _, e := range f.Exports {
 		if e.Kind == "func" && near(strings.ToLower(e.Name), "handle", ExportHandle) {
-			hint = fmt.Sprintf(" (did you mean to export %q as %q?)", e.Name, ExportHandle)
+			hint = fmt.Sprintf(" (did you mean to export %s as %q?)", quote([]byte(e.Name)), ExportHandle)
 			break
 		}
 	}
@@ -181,7 +183,7 @@ func (f *Facts) exported() string {
 	var names []string
 	for _, e := range f.Exports {
 		if e.Kind == "func" {
-			names = append(names, e.Name)
+			names = append(names, shown(e.Name))
 		}
 	}
 	if len(names) > 20 {
@@ -193,6 +195,19 @@ func (f *Facts) exported() string {
 	return strings.Join(names, ", ")
 }
 
+// shown is a name as it is, unless it needs quotes: names are the module's to choose.
+func shown(name string) string {
+	for _, r := range name {
+		if !unicode.IsGraphic(r) || unicode.IsSpace(r) || r == utf8.RuneError {
+			return quote([]byte(name))
+		}
+	}
+	if name == "" || len(name) > 64 {
+		return quote([]byte(name))
+	}
+	return name
+}
+
 // checkImports refuses what the host lacks before an engine says it in its own words.
 func checkImports(f *Facts) error {
 	offers := map[string][]Func{ABIv1: Imports(), wasiModule: signatures(wasiFuncs()), envModule: signatures(envFuncs())}
@@ -201,12 +216,12 @@ func checkImports(f *Facts) error {
 		switch {
 		case known:
 		case strings.HasPrefix(i.Module, "mqrun_"):
-			return fmt.Errorf("imports from %q; this mqrun offers %s", i.Module, ABIv1)
+			return fmt.Errorf("imports from %s; this mqrun offers %s", quote([]byte(i.Module)), ABIv1)
 		default:
-			return fmt.Errorf("imports %q from %q; plugins may import from %s, %s and %s alone", i.Name, i.Module, ABIv1, wasiModule, envModule)
+			return fmt.Errorf("imports %s from %s; plugins may import from %s, %s and %s alone", quote([]byte(i.Name)), quote([]byte(i.Module)), ABIv1, wasiModule, envModule)
 		}
 		if i.Kind != "func" {
-			return fmt.Errorf("imports the %s %q from %q; plugins own their memory, tables and globals: define it in the module", i.Kind, i.Name, i.Module)
+			return fmt.Errorf("imports the %s %s from %q; plugins own their memory, tables and globals: define it in the module", i.Kind, quote([]byte(i.Name)), i.Module)
 		}
 		var names []string
 		at := slices.IndexFunc(offer, func(o Func) bool { return o.Name == i.Name })
@@ -222,7 +237,7 @@ func checkImports(f *Facts) error {
 					break
 				}
 			}
-			return fmt.Errorf("imports %q from %q, which this mqrun does not offer%s; it offers: %s", i.Name, i.Module, hint, strings.Join(names, ", "))
+			return fmt.Errorf("imports %s from %q, which this mqrun does not offer%s; it offers: %s", quote([]byte(i.Name)), i.Module, hint, strings.Join(names, ", "))
 		case offer[at].Signature() != i.Signature:
 			return fmt.Errorf("imports %q from %q as %s; expected %s", i.Name, i.Module, i.Signature, offer[at].Signature())
 		}

@@ -202,7 +202,8 @@ func (r *Runtime) build(ctx context.Context, wasm []byte, s *Settings) (*engine,
 	select {
 	case b := <-built:
 		if b.err != nil {
-			return nil, fmt.Errorf("compile %s: %w", s.File, b.err)
+			// It may name what the module calls by any name.
+			return nil, fmt.Errorf("compile %s: %s", s.File, headerSafe([]byte(b.err.Error()), 1<<10))
 		}
 		if b.cacheErr != nil {
 			r.logger.Warn("compile cache is not used", "plugin", s.Name, "dir", r.cache.dir, "error", b.cacheErr)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/mqrun/mqrun/config"
 )
 
 // The states of a pipeline.
@@ -36,7 +38,9 @@ type Status struct {
 	Retried  int64  `json:"retried"`
 	Dead     int64  `json:"dead"`
 	Outputs  int64  `json:"outputs"`
-	Parked   int    `json:"parked,omitempty"` // with commit: batch, messages that wait for their next attempt
+	// Trusted are the plugins that run without the meter (limits.meter: off).
+	Trusted []string `json:"trusted,omitempty"`
+	Parked  int      `json:"parked,omitempty"` // with commit: batch, messages that wait for their next attempt
 	// DeadBy is Dead by reason.
 	DeadBy   map[string]int64 `json:"dead_by_reason,omitempty"`
 	LateAcks int64            `json:"late_acks"` // settled after ack_wait had passed: somebody else may have handled the message too
@@ -60,13 +64,23 @@ func (m *Manager) Status() []Status {
 	defer m.mu.Unlock()
 	var all []Status
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Pipelines)) {
+		s := Status{Name: name, State: StateStopped, Why: "it could not be started again; see the log"}
 		if p := m.pipelines[name]; p != nil {
-			all = append(all, p.status())
-		} else {
-			all = append(all, Status{Name: name, State: StateStopped, Why: "it could not be started again; see the log"})
+			s = p.status()
 		}
+		s.Trusted = trusted(m.cfg, m.cfg.Pipelines[name])
+		all = append(all, s)
 	}
 	return all
+}
+
+func trusted(c *config.Config, p *config.Pipeline) (names []string) {
+	for _, name := range p.Steps {
+		if plugin := c.Plugins[name]; plugin != nil && !plugin.Limits.Meter && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Generation counts the configurations applied, from 1.

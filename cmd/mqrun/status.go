@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,6 +74,11 @@ func (c *cli) printStatuses(all []processStatus) error {
 		}
 		if err := table(c.stdout, rows); err != nil {
 			return err
+		}
+		for _, p := range s.Pipelines {
+			if len(p.Trusted) > 0 && !c.quiet {
+				fmt.Fprintf(c.stdout, "%s runs without the meter, trusted: %s\n", p.Name, strings.Join(p.Trusted, ", "))
+			}
 		}
 	}
 	return nil
