@@ -76,3 +76,11 @@ bench-sandbox: ## what the sandbox's limits cost, about a minute; writes docs/sa
 
 bench-hostile: ## a healthy pipeline beside hostile guests, about four minutes
 	@cd bench/sandbox && $(GO) run . hostile
+
+.PHONY: bench-scale soak
+
+bench-scale: build ## a backlog of 5 million, 1,000 pipelines, 100 steps, 7 MiB payloads
+	@$(GO) run ./bench/scale -run backlog,idle,chain,large
+
+soak: build ## 50 million messages, about half an hour: nothing grows
+	@$(GO) run ./bench/scale -run soak

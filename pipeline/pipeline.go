@@ -126,7 +126,7 @@ func (p *pipeline) share() int { return max(1, p.chain.cfg.MaxInFlight/len(p.sou
 func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
 	p := &pipeline{
 		walker: newWalker(c.cfg.Name, b, log),
-		slots:  newSlots(c.cfg.MaxInFlight), chain: c, breaker: newBreaker(c.cfg),
+		slots:  &slots{}, chain: c, breaker: newBreaker(c.cfg),
 		empty: make(chan struct{}),
 		lost:  map[string]string{}, denied: map[string]time.Time{},
 	}

@@ -155,20 +155,13 @@ func (a arena) text(n int) string {
 	return unsafe.String(&a[n], len(a)-n)
 }
 
-// slots hands out slots by index. It grows when the server sends more than it
-// was asked for (pulls given up and answered after all).
+// slots hands out slots by index, the one that was used last first. It grows
+// with what is in flight; the credits of the pulls are its bound, give or take
+// what comes for pulls that were given up.
 type slots struct {
 	mu   sync.Mutex
 	all  []*slot
 	free []*slot
-}
-
-func newSlots(n int) *slots {
-	t := &slots{}
-	for range n {
-		t.free = append(t.free, t.add())
-	}
-	return t
 }
 
 func (t *slots) add() *slot {

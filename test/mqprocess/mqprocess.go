@@ -72,6 +72,9 @@ func (p *Process) Stop(ctx context.Context) error {
 	return nil
 }
 
+// PID is the process's id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Signal sends a signal.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
