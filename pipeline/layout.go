@@ -84,6 +84,7 @@ func planLayout(cfg *config.Config, have []held, maxBytes, maxPayload int64) (la
 			}
 		}
 	}
+	p.deadLettersFit(maxPayload)
 	for _, name := range names {
 		l.inputs[name] = p.inputs(cfg.Pipelines[name], maxPayload)
 		if cfg.Pipelines[name].Commit == "batch" {
@@ -202,6 +203,27 @@ func (p *planner) batchOutput(pl *config.Pipeline, ins []input) string {
 		return streams[0]
 	}
 	return ""
+}
+
+// deadLettersFit refuses streams that could not even hold a dead letter without
+// its payload: the message would wait for ever.
+func (p *planner) deadLettersFit(maxPayload int64) {
+	for _, name := range slices.Sorted(maps.Keys(p.cfg.Pipelines)) {
+		d := p.cfg.Pipelines[name].DeadLetter
+		if d == config.DeadLetterNone {
+			continue
+		}
+		stream, _ := p.streamOf(d)
+		limit := p.maxMsg(stream, maxPayload)
+		for _, h := range p.have {
+			if h.name == stream {
+				limit = h.maxMsg
+			}
+		}
+		if stream != "" && limit < deadRoom {
+			p.problem(fmt.Sprintf("stream %s takes messages of %d bytes, and a dead letter needs up to %d for its headers alone: raise its max_msg_size, or name another dead_letter", stream, limit, deadRoom), []string{"pipelines", name, "dead_letter"})
+		}
+	}
 }
 
 // streamOf is the stream that holds a subject once the plan is carried out.

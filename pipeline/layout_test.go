@@ -92,6 +92,7 @@ func TestLayoutProblems(t *testing.T) {
 plugins: { a: { module: a.wasm } }
 pipelines: { p: { from: x.in, steps: [a], to: x.out } }
 `, "both lie in stream X", []held{{name: "X", subjects: []string{"x.>"}}}},
+		{"dead letters that are there", chained, "stream MQRUN_DLQ takes messages of 4096 bytes, and a dead letter needs up to 65536", []held{{name: "MQRUN_DLQ", subjects: []string{"dlq.>"}, ours: true, maxMsg: 4096}}},
 	} {
 		_, problems := planLayout(loadYAML(t, tt.yaml), tt.have, 100<<20, 1<<20)
 		if !strings.Contains(problems.Error(), tt.want) {

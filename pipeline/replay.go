@@ -117,16 +117,37 @@ func (l *Letters) prepare(ctx context.Context, d Letter) (*Replay, error) {
 }
 
 // fits is said before anything is sent: a message at the limit has no room for
-// what a replay adds.
+// what a replay adds. Streams of ours make room for it.
 func (l *Letters) fits(r *Replay, info *jetstream.StreamInfo) error {
-	limit := l.nc.MaxPayload()
-	if n := int64(info.Config.MaxMsgSize); n > 0 {
-		limit = min(limit, n)
+	limit, name := l.nc.MaxPayload(), "max_payload"
+	if n := int64(info.Config.MaxMsgSize); n > 0 && n < limit && !mq.Ours(&info.Config) {
+		limit, name = n, "max_msg_size"
 	}
-	if n := int64(headerSize(r.msg.Header) + len(r.msg.Data)); n > limit {
-		return fmt.Errorf("with the headers of a replay it has %d bytes; stream %s takes %d (max_msg_size): raise that, or edit it", n, info.Config.Name, limit)
+	if n := r.bytes(); n > limit {
+		return fmt.Errorf("with the headers of a replay it has %d bytes; stream %s takes %d (%s): raise that, or edit it", n, info.Config.Name, limit, name)
 	}
 	return nil
+}
+
+func (r *Replay) bytes() int64 { return int64(headerSize(r.msg.Header) + len(r.msg.Data)) }
+
+// publish makes room in a stream of ours for as long as it takes.
+func (l *Letters) publish(ctx context.Context, r *Replay, cfg jetstream.StreamConfig) (ack *jetstream.PubAck, err error) {
+	if n := r.bytes(); cfg.MaxMsgSize > 0 && n > int64(cfg.MaxMsgSize) {
+		wider := cfg
+		wider.MaxMsgSize = int32(n)
+		if _, err := l.js.UpdateStream(ctx, wider); err != nil {
+			return nil, fmt.Errorf("make room for %d bytes in stream %s: %w", n, cfg.Name, err)
+		}
+		defer func() {
+			back, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWait)
+			defer cancel()
+			if _, e := l.js.UpdateStream(back, cfg); e != nil {
+				err = errors.Join(err, fmt.Errorf("set max_msg_size of stream %s back to %d: %w", cfg.Name, cfg.MaxMsgSize, e))
+			}
+		}()
+	}
+	return l.js.PublishMsg(ctx, r.msg)
 }
 
 // Send publishes what was prepared and removes the dead letter once the server
@@ -146,7 +167,7 @@ func (l *Letters) send(ctx context.Context, r *Replay) error {
 	if err := l.fits(r, st.CachedInfo()); err != nil { // it may have been edited
 		return err
 	}
-	ack, err := l.js.PublishMsg(ctx, r.msg)
+	ack, err := l.publish(ctx, r, st.CachedInfo().Config)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/mq"
 )
 
 // message is one message to publish, or why it could not be read.
@@ -80,6 +82,9 @@ func newPublisher(ctx context.Context, nc *nats.Conn, subject string, header nat
 	}
 	if err != nil {
 		return nil, fmt.Errorf("publish to %q: find its stream: %w", subject, err)
+	}
+	if name == mq.DLQStreamName() {
+		return nil, fmt.Errorf("publish to %q: it is a subject of dead letters, which only mqrun writes; publish to what the pipeline reads, or replay one with mqrun dlq replay", subject)
 	}
 	st, err := js.Stream(ctx, name)
 	if err != nil {
