@@ -49,8 +49,8 @@ lint: ## golangci-lint in every module, go vet for WebAssembly in the SDK
 	@$(call each,$(GOLANGCI) run ./...)
 	@cd pluginsdk/go && GOOS=wasip1 GOARCH=wasm $(GO) vet ./...
 
-test-spec: ## the WebAssembly specification's tests on rewritten modules
-	@out=$$($(GO) test ./test/spec -count=1 -v) || { echo "$$out"; exit 1; }; echo "$$out" | grep '^RESULT'
+test-spec: ## the WebAssembly specification's tests on rewritten modules, counted against wazero's own
+	@out=$$(MQRUN_SPEC_WAZERO=1 $(GO) test ./test/spec -count=1 -v) || { echo "$$out"; exit 1; }; echo "$$out" | grep '^RESULT'
 
 .PHONY: fuzz
 

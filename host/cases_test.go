@@ -53,7 +53,7 @@ func TestWSM03_TheInstanceAfterATimeoutIsNotUsedAgain(t *testing.T) {
 		"pointer":  (&script{}).do(opInput, 1<<31, 1<<31),
 		"overflow": (&script{}).do(opRecurse),
 	} {
-		p := load(t, "probe", Settings{Workers: 1, Limits: Limits{Timeout: 2 * time.Second}})
+		p := load(t, "probe", Settings{Workers: 1, Limits: Limits{Timeout: time.Minute}})
 		if first := (&script{}).do(opCount); run(t, p, first.message()).Code != 1 {
 			t.Fatal("the counter does not count")
 		}
