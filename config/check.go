@@ -86,9 +86,6 @@ func (l *loader) pipeline(c *Config, p *Pipeline) {
 	if p.Commit == "batch" && p.Order != "none" {
 		l.complain("", fmt.Sprintf("commit: batch keeps the stream's order but for messages that are tried again; order: %s needs commit: each", p.Order), at("order")...)
 	}
-	if p.Commit == "batch" && p.Breaker.On {
-		l.complain("", "needs commit: each", at("breaker")...)
-	}
 	if p.Was != "" {
 		l.was(c, p, at("was"))
 	}

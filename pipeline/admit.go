@@ -14,11 +14,14 @@ import (
 	"github.com/mqrun/mqrun/mq"
 )
 
+// errMadeAnew ends a tenure: its checkpoint is of another stream.
+var errMadeAnew = errors.New("it was made anew")
+
 // consume makes a consumer behind the last message admitted. It lives only as
 // long as somebody pulls from it.
-func (p *batch) consume(ctx context.Context) error {
+func (p *tenure) consume(ctx context.Context) error {
 	p.mu.Lock()
-	start := p.admitted + 1
+	start := p.top + 1
 	p.mu.Unlock()
 	st, err := p.broker.js.Stream(ctx, p.in.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -28,7 +31,7 @@ func (p *batch) consume(ctx context.Context) error {
 		return fmt.Errorf("stream %s: %w", p.in.stream, err)
 	}
 	if made := st.CachedInfo().Created; !made.Equal(p.in.created) {
-		return fmt.Errorf("stream %s was made anew at %s and the checkpoint is of the one before; say where it goes on (mqrun batch set-position %s SEQUENCE) and start mqrun again", p.in.stream, made.UTC().Format(time.RFC3339), p.name)
+		return fmt.Errorf("stream %s: %w at %s", p.in.stream, errMadeAnew, made.UTC().Format(time.RFC3339))
 	}
 	c, err := p.broker.js.CreateConsumer(ctx, p.in.stream, jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: start,
@@ -54,7 +57,7 @@ func (p *batch) consume(ctx context.Context) error {
 }
 
 // deliver admits a message to the end of the line.
-func (p *batch) deliver(pull *mq.Pull, m *nats.Msg) {
+func (p *tenure) deliver(pull *mq.Pull, m *nats.Msg) {
 	info, err := mq.ParseAck(m.Reply)
 	if err != nil {
 		p.log.Error("delivery ignored", "error", err)
@@ -78,7 +81,7 @@ func (p *batch) deliver(pull *mq.Pull, m *nats.Msg) {
 		}
 	}
 	p.expect++
-	p.admitted = info.Sequence
+	p.top = info.Sequence
 	p.line = append(p.line, e)
 	p.inFlight++
 	p.bytes += e.bytes
@@ -88,13 +91,13 @@ func (p *batch) deliver(pull *mq.Pull, m *nats.Msg) {
 }
 
 // throttle holds pulls back while too many bytes are in flight. p.mu is held.
-func (p *batch) throttle() {
-	p.pull.Pause(p.bytes > maxInFlightBytes/2 || p.lost != "")
+func (p *tenure) throttle() {
+	p.pull.Pause(p.bytes > maxInFlightBytes/2 || p.lost != "" || p.over != nil || p.shut())
 }
 
 // restart makes a new consumer where a delivery was lost or the old one is
 // gone: an AckNone consumer gives nothing twice.
-func (p *batch) restart(pull *mq.Pull, why error) {
+func (p *tenure) restart(pull *mq.Pull, why error) {
 	p.mu.Lock()
 	if p.pull != pull || p.restarting || p.draining {
 		p.mu.Unlock()
@@ -111,6 +114,10 @@ func (p *batch) restart(pull *mq.Pull, why error) {
 			cancel()
 			if err == nil {
 				break
+			}
+			if errors.Is(err, errMadeAnew) {
+				p.fail(err)
+				return
 			}
 			p.mu.Lock()
 			known := p.lost == err.Error()
@@ -135,7 +142,7 @@ func (p *batch) restart(pull *mq.Pull, why error) {
 }
 
 // revive reads parked copies and hands them to the workers.
-func (p *batch) revive(due []parked) {
+func (p *tenure) revive(due []parked) {
 	for _, w := range due {
 		ctx, cancel := context.WithTimeout(p.work, flushWait)
 		m, err := unpark(ctx, p.broker.js, p.out, p.parkAt, w.sequence)
@@ -144,6 +151,7 @@ func (p *batch) revive(due []parked) {
 			p.log.Warn("parked message not read, tried again", "sequence", w.sequence, "error", err)
 			p.mu.Lock()
 			p.inFlight--
+			p.revived--
 			heap.Push(&p.waiting, parked{sequence: w.sequence, due: p.now().Add(time.Second)})
 			p.mu.Unlock()
 			continue

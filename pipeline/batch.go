@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -9,275 +8,217 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/mqrun/mqrun/mq"
 )
 
-// batch is one running pipeline with `commit: batch`. Messages are handled in
-// parallel; their results are committed in stream order, many at a time, by
-// atomic batches that hold the outputs, the parked retries and the checkpoint.
-// There is no durable: the checkpoint is the position.
+// batch is a pipeline with `commit: batch`. One process runs it, whoever has the
+// lease; the others stand by. The lease only saves work: what keeps a second
+// one from committing is the checkpoint, so a process goes on while it cannot
+// ask for its lease, until it is known to be somebody else's.
 type batch struct {
 	*walker
-	crew[*entry]
-	in     input
-	src    *source
-	out    string // stream of the outputs and the checkpoint
-	parkAt string
-	window int // messages admitted at once
+	in    input
+	out   string
+	lease *lease
 
-	entries   sync.Pool
-	work      context.Context //nolint:containedctx // ends with the engine, to stop its guests
-	abort     context.CancelFunc
-	committer *committer
-	attempts  attempts // of crashes alone: other failures are in the parked copies
+	leading sync.WaitGroup
+	retire  context.CancelFunc // ends leading
+	nudged  chan struct{}
+	counts  counts
 
-	mu         sync.Mutex
-	chain      *chain
-	pull       *mq.Pull
-	expect     uint64 // consumer sequence of the next delivery
-	admitted   uint64 // stream sequence of the last one
-	line       []*entry
-	again      []*entry // parked messages whose next attempt has ended
-	waiting    parking
-	inFlight   int
-	bytes      int64
-	draining   bool
-	releasing  bool
-	restarting bool
-	lost       string
-	counts     counts
+	mu      sync.Mutex
+	chain   *chain
+	tenure  *tenure // nil: another process runs it, or it cannot run
+	leaving bool    // drain has begun
+	holder  string  // who has the lease
+	err     error   // why there is no tenure
 }
 
-// entry is one message in the line.
-type entry struct {
-	slot
-	begun  bool
-	ended  bool // its result is there, and its dead letter stored
-	parked bool // it comes from a parked copy, not from the input
-	failed int  // attempts before, crashes not among them
-	v      verdict
-	outs   []output
-	due    time.Time
-}
-
-// reset makes e ready for another message and keeps its memory.
-func (e *entry) reset() {
-	e.forget()
-	e.begun, e.ended, e.parked, e.failed = false, false, false, 0
-	e.v, e.outs, e.due = verdict{}, nil, time.Time{}
-}
-
+// openBatch finds the checkpoint, or writes the first one; begin takes turns
+// with other processes.
 func openBatch(ctx context.Context, b *broker, c *chain, in input, out string, log *slog.Logger) (*batch, error) {
-	p := &batch{
-		walker: newWalker(c.cfg.Name, b, log), in: in, out: out, chain: c,
-		src:     &source{stream: in.stream, ident: newIdentity(c.cfg.Name, in.stream, in.created), redo: in.redo},
-		window:  4 * c.cfg.MaxInFlight,
-		entries: sync.Pool{New: func() any { return new(entry) }},
+	p := &batch{walker: newWalker(c.cfg.Name, b, log), in: in, out: out, chain: c, nudged: make(chan struct{}, 1), retire: func() {}}
+	kv, err := b.leases(ctx)
+	if err == nil {
+		p.lease = b.lease(kv, p.name)
+		_, err = openCheckpoint(ctx, b.js, b.state, c.cfg, in, out)
 	}
-	p.crew = crew[*entry]{queue: make(chan *entry, 8*c.cfg.MaxInFlight), quit: make(chan struct{}), do: p.handle}
-	p.attempts = attempts{kv: b.attempts, known: map[string]failures{}}
-	p.work, p.abort = context.WithCancel(context.Background())
-	p.parkAt = parkSubject(p.out, p.name, 0)
-	if err := p.open(ctx); err != nil {
-		p.close()
+	if err != nil {
+		c.retire()
 		return nil, fmt.Errorf("pipeline %s: %w", p.name, err)
 	}
-	p.staff(c.cfg.Workers)
 	return p, nil
 }
 
-func (p *batch) open(ctx context.Context) error {
-	ckpt, err := openCheckpoint(ctx, p.broker.js, p.broker.state, p.chain.cfg, p.in, p.out)
-	if err != nil {
-		return err
-	}
-	// A durable of `commit: each` has told its position; left there it would
-	// hold the janitor for ever.
-	if err := p.broker.js.DeleteConsumer(ctx, p.in.stream, durable(p.name)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return err
-	}
-	if p.waiting, err = readParked(ctx, p.broker.js, p.out, p.parkAt); err != nil {
-		return err
-	}
-	if err := p.attempts.load(ctx, p.src.ident, 0); err != nil {
-		return err
-	}
-	p.admitted = ckpt.Sequence
-	if p.committer, err = newCommitter(p, ckpt); err != nil {
-		return err
-	}
-	return p.consume(ctx)
-}
-
 func (p *batch) begin() {
-	p.committer.start()
-	p.mu.Lock()
-	pull, n := p.pull, p.window-p.inFlight
-	p.mu.Unlock()
-	pull.Credit(n)
+	ctx, cancel := context.WithCancel(context.Background())
+	p.retire = cancel
+	p.leading.Go(func() { p.lease.keep(ctx, p.log, p.nudged, p.mind) })
 }
 
-// take pops the next result that may be committed: of parked messages in any
-// order, of the input in the stream's.
-func (p *batch) take(fits func(*entry) bool) *entry {
+// wake makes the leader look at once.
+func (p *batch) wake() {
+	select {
+	case p.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// current is the tenure, nil for none.
+func (p *batch) current() *tenure {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case len(p.again) > 0 && fits(p.again[0]):
-		e := p.again[0]
-		p.again = p.again[1:]
-		return e
-	case len(p.line) > 0 && p.line[0].ended && fits(p.line[0]):
-		e := p.line[0]
-		p.line[0] = nil
-		p.line = p.line[1:]
-		return e
+	return p.tenure
+}
+
+// mind does what is due for the lease and the tenure.
+func (p *batch) mind(ctx context.Context) {
+	t := p.current()
+	if t != nil {
+		why := t.failed()
+		if why == nil {
+			why = p.renew(ctx)
+		}
+		if why == nil {
+			return
+		}
+		p.log.Warn("standing by", "error", why)
+		p.mu.Lock()
+		p.tenure = nil
+		p.mu.Unlock()
+		t.close()
+	}
+	ok, holder, err := p.lease.acquire(ctx)
+	if err == nil && ok {
+		if err = p.takeOver(ctx); err != nil {
+			err = errors.Join(err, p.lease.release(ctx))
+		}
+	}
+	p.mu.Lock()
+	known := p.err != nil && err != nil && p.err.Error() == err.Error()
+	p.holder, p.err = holder, err
+	p.mu.Unlock()
+	if err != nil && !known && ctx.Err() == nil {
+		p.log.Error("cannot take over, trying again", "error", err)
+	}
+}
+
+// renew keeps the lease alive. An error says who else has it.
+func (p *batch) renew(ctx context.Context) error {
+	err := p.lease.renew(ctx)
+	if err == nil || !errors.Is(err, errLeaseLost) && p.lease.held(p.now()) {
+		return nil
+	}
+	// Expired, and perhaps nobody's.
+	if ok, holder, err := p.lease.acquire(ctx); err == nil && !ok && holder != "" {
+		return fmt.Errorf("%s has taken the lease", holder)
 	}
 	return nil
 }
 
-// more reports whether further results are to come soon.
-func (p *batch) more() bool {
+// takeOver begins where the checkpoint is.
+func (p *batch) takeOver(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.line) > 0 || len(p.again) > 0
-}
-
-// committed lets go of messages whose results are stored.
-func (p *batch) committed(es []*entry) {
-	n := 0
-	p.mu.Lock()
-	for _, e := range es {
-		for _, r := range e.results {
-			p.results.Put(r)
-		}
-		p.inFlight--
-		p.bytes -= e.bytes
-		if !e.parked {
-			n++
-		}
-		p.counts.outputs.Add(int64(len(e.outs)))
-		if e.v.action == actNak {
-			heap.Push(&p.waiting, parked{sequence: e.info.Sequence, due: e.due})
-		}
-		switch e.v.action {
-		case actNak:
-			p.counts.naked.Add(1)
-		case actDead:
-			p.counts.died(e.v.reason)
-		default:
-			p.counts.acked.Add(1)
-			if e.v.filtered {
-				p.counts.filtered.Add(1)
-			}
-		}
-		e.reset()
-		p.entries.Put(e)
-	}
-	pull := p.pull
-	p.throttle()
+	c, leaving := p.chain, p.leaving
 	p.mu.Unlock()
-	if n > 0 {
-		pull.Credit(n)
+	if leaving {
+		return nil
 	}
+	var t *tenure
+	if err := p.broker.steady(func() (err error) {
+		t, err = openTenure(ctx, p, c)
+		return err
+	}); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	if p.leaving {
+		p.mu.Unlock()
+		t.close()
+		return nil
+	}
+	p.tenure = t
+	if p.chain != c { // swapped meanwhile
+		t.swap(p.chain)
+	}
+	p.mu.Unlock()
+	t.begin()
+	return nil
 }
 
-// tick looks after the pull, and brings back what is due.
 func (p *batch) tick(now time.Time, scratch []*slot) []*slot {
-	p.mu.Lock()
-	pull := p.pull
-	var due []parked
-	for !p.draining && len(p.waiting) > 0 && !p.waiting[0].due.After(now) && len(due) < p.window/4 {
-		due = append(due, heap.Pop(&p.waiting).(parked))
-	}
-	p.inFlight += len(due)
-	p.mu.Unlock()
-	pull.Tick(now)
-	if len(due) > 0 {
-		p.workers.Go(func() { p.revive(due) })
+	if t := p.current(); t != nil {
+		t.tick(now)
 	}
 	return scratch
 }
 
 func (p *batch) reconnected() {
-	p.mu.Lock()
-	pull := p.pull
-	p.mu.Unlock()
-	// What was on its way is lost, and a new pull would go on behind it.
-	p.restart(pull, errors.New("the connection was cut"))
-	p.committer.nudge()
+	if t := p.current(); t != nil {
+		t.reconnected()
+	}
+}
+
+func (p *batch) violated(v mq.Violation) {
+	if t := p.current(); t != nil {
+		t.violated(v)
+	}
 }
 
 func (p *batch) swap(c *chain) *chain {
 	p.mu.Lock()
 	old := p.chain
 	p.chain = c
+	if p.tenure != nil {
+		p.tenure.swap(c)
+	}
 	p.mu.Unlock()
 	old.retire()
-	p.staff(c.cfg.Workers)
 	return old
 }
 
-// drain handles and commits what was admitted; with release, only what has
-// begun and has nothing unbegun before it. The rest is behind the checkpoint.
-func (p *batch) drain(ctx context.Context, release bool) error {
+// drain ends the tenure, and gives up the lease only then.
+func (p *batch) drain(ctx context.Context, release bool) (err error) {
 	p.mu.Lock()
-	p.draining, p.releasing = true, release
-	pull := p.pull
+	p.leaving = true
+	t := p.tenure
 	p.mu.Unlock()
-	if err := pull.Stop(); err != nil {
-		p.log.Warn("stop pulling", "stream", p.in.stream, "error", err)
-	}
-	if release {
-		p.mu.Lock()
-		for i, e := range p.line {
-			if !e.begun {
-				p.line = p.line[:i]
-				break
-			}
-		}
-		p.mu.Unlock()
-	}
-	var err error
-	if !p.committer.drain(ctx) {
-		p.mu.Lock()
-		err = fmt.Errorf("drain pipeline %s: %d messages were not done in time; they are behind the checkpoint", p.name, len(p.line))
-		p.mu.Unlock()
+	if t != nil {
+		err = t.drain(ctx, release)
 	}
 	p.close()
 	return err
 }
 
 func (p *batch) close() {
-	p.abort()
 	p.mu.Lock()
-	p.draining = true
-	pull := p.pull
+	p.leaving = true
 	p.mu.Unlock()
-	if pull != nil {
-		_ = pull.Stop()
+	p.retire()
+	p.leading.Wait()
+	if t := p.current(); t != nil {
+		t.close()
 	}
-	close(p.quit)
-	if p.committer != nil {
-		p.committer.stop()
-	}
-	p.workers.Wait()
 	p.chain.retire()
 }
 
 func (p *batch) status() Status {
 	s := statusOf(p.walker, &p.counts)
 	p.mu.Lock()
-	s.InFlight, s.Parked = p.inFlight, len(p.waiting)
-	lost := p.lost
+	t, holder, err := p.tenure, p.holder, p.err
 	p.mu.Unlock()
-	switch why := p.committer.why(); {
-	case lost != "":
-		s.State, s.Why = StateLost, lost
-	case why != "":
-		s.State, s.Why = StateBlocked, why
+	switch {
+	case t != nil:
+		t.report(&s)
+	case err != nil:
+		s.State, s.Why = StateLost, err.Error()
+	default:
+		s.State = StateStandby
+		if holder != "" {
+			s.Why = "runs in " + holder
+		}
 	}
 	return s
 }

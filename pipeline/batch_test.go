@@ -173,40 +173,6 @@ func TestBatchDrainIsNoRepetition(t *testing.T) {
 	}
 }
 
-func TestBatchSecondOwnerFencesTheFirst(t *testing.T) {
-	gate := make(chan struct{})
-	r := newRig(t, batched, map[string]native{"a": func(m *host.Message, r *host.Result) error {
-		<-gate
-		return echo(m, r)
-	}})
-	first := r.m
-	r.feed(0, 100)
-	r.eventually(func() error {
-		if n := first.Status()[0].InFlight; n != 100 {
-			return fmt.Errorf("%d in flight", n)
-		}
-		return nil
-	})
-	r.m.o.StoreDir = t.TempDir()
-	r.restartManager(batched) // a second process, while the first stands still
-	close(gate)
-	r.feed(100, 200)
-	r.read("MQRUN_ORDERS", "done.orders", 200)
-	r.eventually(func() error {
-		a, b := first.Status()[0], r.m.Status()[0]
-		if a.State != StateLost && b.State != StateLost {
-			return fmt.Errorf("nobody was fenced: %+v, %+v", a, b)
-		}
-		return nil
-	})
-	if got := r.count("MQRUN_ORDERS", "done.orders"); got != 200 {
-		t.Errorf("%d outputs; want 200", got)
-	}
-	ctx, cancel := contextWithTimeout(t, time.Second)
-	defer cancel()
-	_ = first.Drain(ctx) // it holds messages that are not its own any more
-}
-
 func TestBatchGoesOnAfterReconnects(t *testing.T) {
 	r := newRig(t, batched, map[string]native{"a": echo})
 	const n = 2000

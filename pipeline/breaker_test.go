@@ -120,15 +120,19 @@ func TestInstanceFailed(t *testing.T) {
 // pipeline says why it stands, and goes on by itself.
 func TestBreakerKeepsABacklog(t *testing.T) {
 	t.Parallel()
-	for _, order := range []string{"none", "subject", "strict"} {
-		t.Run(order, func(t *testing.T) {
+	for name, more := range map[string]string{"none": "", "subject": "", "strict": "", "batch": ", commit: batch"} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			order := name
+			if more != "" {
+				order = "none"
+			}
 			var broken atomic.Bool
 			var failed atomic.Int64
 			var mu sync.Mutex
 			attempts := map[string]int{}
 			broken.Store(true)
-			r := newRig(t, strings.Replace(ordered(order, ", max_in_flight: 64, breaker: { min: 8, window: 5s }"), "attempts: 3, initial: 50ms", "attempts: 30, initial: 20ms", 1), map[string]native{"a": func(m *host.Message, r *host.Result) error {
+			r := newRig(t, strings.Replace(ordered(order, more+", max_in_flight: 64, breaker: { min: 8, window: 5s }"), "attempts: 3, initial: 50ms", "attempts: 30, initial: 20ms", 1), map[string]native{"a": func(m *host.Message, r *host.Result) error {
 				mu.Lock()
 				attempts[string(m.Data)] = m.Attempt
 				mu.Unlock()
@@ -182,90 +186,122 @@ func TestBreakerKeepsABacklog(t *testing.T) {
 // at their last attempt; and judgements are no failures.
 func TestBreakerSparesTheLastAttempt(t *testing.T) {
 	t.Parallel()
-	var broken atomic.Bool
-	broken.Store(true)
-	var calls atomic.Int64
-	in := make(chan struct{})
-	r := newRig(t, strings.Replace(ordered("none", ", breaker: { min: 4, window: 5s }"), "attempts: 3", "attempts: 1", 1), map[string]native{"a": func(m *host.Message, r *host.Result) error {
-		switch {
-		case strings.HasPrefix(string(m.Data), "bad"):
-			r.Code = host.Reject
-			return nil
-		case broken.Load():
-			if calls.Add(1) == 4 { // all workers are in a call
-				close(in)
+	for _, commit := range []string{"each", "batch"} {
+		t.Run(commit, func(t *testing.T) {
+			t.Parallel()
+			var broken atomic.Bool
+			broken.Store(true)
+			var calls atomic.Int64
+			in := make(chan struct{})
+			r := newRig(t, strings.Replace(ordered("none", ", commit: "+commit+", breaker: { min: 4, window: 5s }"), "attempts: 3", "attempts: 1", 1), map[string]native{"a": func(m *host.Message, r *host.Result) error {
+				switch {
+				case strings.HasPrefix(string(m.Data), "bad"):
+					r.Code = host.Reject
+					return nil
+				case broken.Load():
+					if calls.Add(1) == 4 { // all workers are in a call
+						close(in)
+					}
+					<-in
+					return &host.CallError{Reason: host.ReasonTrap, Text: "a: trap"}
+				}
+				emit(r, "", string(m.Data))
+				return nil
+			}})
+			for i := range 20 {
+				r.pub("orders.x", fmt.Sprint("bad", i))
 			}
-			<-in
-			return &host.CallError{Reason: host.ReasonTrap, Text: "a: trap"}
-		}
-		emit(r, "", string(m.Data))
-		return nil
-	}})
-	for i := range 20 {
-		r.pub("orders.x", fmt.Sprint("bad", i))
-	}
-	r.read("MQRUN_DLQ", "dlq.orders", 20)
-	if st := r.m.Status()[0]; st.State != StateRunning {
-		t.Fatalf("%+v: rejected messages are no failures", st)
-	}
-	r.apply(strings.Replace(ordered("none", ", breaker: { min: 4, window: 5s, failure_ratio: 0.1 }"), "attempts: 3", "attempts: 1", 1))
-	for i := range 4 {
-		r.pub("orders.x", fmt.Sprint(i))
-	}
-	r.state("orders", StateBreaker, "")
-	broken.Store(false)
-	r.outputs(1)
-	r.settled("MQRUN", "orders")
-	// Three failed before it was open, the fourth opened it.
-	if d, o := r.count("MQRUN_DLQ", "dlq.>")-20, r.count("MQRUN_ORDERS", "done.orders"); d != 3 || o != 1 {
-		t.Errorf("%d dead letters, %d outputs; want 3, 1", d, o)
+			r.read("MQRUN_DLQ", "dlq.orders", 20)
+			if st := r.m.Status()[0]; st.State != StateRunning {
+				t.Fatalf("%+v: rejected messages are no failures", st)
+			}
+			r.apply(strings.Replace(ordered("none", ", commit: "+commit+", breaker: { min: 4, window: 5s, failure_ratio: 0.1 }"), "attempts: 3", "attempts: 1", 1))
+			for i := range 4 {
+				r.pub("orders.x", fmt.Sprint(i))
+			}
+			r.state("orders", StateBreaker, "")
+			broken.Store(false)
+			r.outputs(1)
+			r.settled("MQRUN", "orders")
+			// Three failed before it was open, the fourth opened it.
+			if d, o := r.count("MQRUN_DLQ", "dlq.>")-20, r.count("MQRUN_ORDERS", "done.orders"); d != 3 || o != 1 {
+				t.Errorf("%d dead letters, %d outputs; want 3, 1", d, o)
+			}
+		})
 	}
 }
 
 func TestReloadClosesTheBreaker(t *testing.T) {
 	t.Parallel()
-	yaml := ordered("none", ", breaker: { min: 2, window: 5s }")
-	r := newRig(t, yaml, map[string]native{
-		"a": func(*host.Message, *host.Result) error {
-			return &host.CallError{Reason: host.ReasonTrap, Text: "a: trap"}
-		},
-		"b": echo,
-	})
-	for i := range 10 {
-		r.pub("orders.x", fmt.Sprint(i))
+	for _, commit := range []string{"each", "batch"} {
+		t.Run(commit, func(t *testing.T) {
+			t.Parallel()
+			yaml := ordered("none", ", commit: "+commit+", breaker: { min: 2, window: 5s }")
+			r := newRig(t, yaml, map[string]native{
+				"a": func(*host.Message, *host.Result) error {
+					return &host.CallError{Reason: host.ReasonTrap, Text: "a: trap"}
+				},
+				"b": echo,
+			})
+			for i := range 10 {
+				r.pub("orders.x", fmt.Sprint(i))
+			}
+			r.state("orders", StateBreaker, "")
+			r.eventually(func() error { // the pause is long enough now
+				if p := r.pauseOf("orders"); p < 2*time.Second {
+					return fmt.Errorf("pause %v", p)
+				}
+				return nil
+			})
+			r.apply(strings.Replace(yaml, "a.wasm", "b.wasm", 1))
+			r.state("orders", StateRunning, "")
+			r.outputs(10)
+			r.settled("MQRUN", "orders")
+		})
 	}
-	r.state("orders", StateBreaker, "")
-	r.eventually(func() error { // the pause is long enough now
-		p := r.pipeline("orders")
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.breaker.pause < 2*time.Second {
-			return fmt.Errorf("pause %v", p.breaker.pause)
-		}
-		return nil
-	})
-	r.apply(strings.Replace(yaml, "a.wasm", "b.wasm", 1))
-	r.state("orders", StateRunning, "")
-	r.outputs(10)
-	r.settled("MQRUN", "orders")
 }
 
 func TestStopWhileTheBreakerIsOpen(t *testing.T) {
-	yaml := ordered("none", ", breaker: { min: 2, window: 5s }")
-	r := newRig(t, yaml, map[string]native{"a": func(*host.Message, *host.Result) error {
-		return &host.CallError{Reason: host.ReasonTrap, Text: "a: trap"}
-	}})
-	for i := range 30 {
-		r.pub("orders.x", fmt.Sprint(i))
+	for _, commit := range []string{"each", "batch"} {
+		t.Run(commit, func(t *testing.T) {
+			yaml := ordered("none", ", commit: "+commit+", breaker: { min: 2, window: 5s }")
+			r := newRig(t, yaml, map[string]native{"a": func(*host.Message, *host.Result) error {
+				return &host.CallError{Reason: host.ReasonTrap, Text: "a: trap"}
+			}})
+			for i := range 30 {
+				r.pub("orders.x", fmt.Sprint(i))
+			}
+			r.state("orders", StateBreaker, "")
+			r.stopManager()
+			left := 0
+			if commit == "each" {
+				c, err := r.js().Consumer(t.Context(), "MQRUN", "mqrun-orders")
+				if err != nil {
+					t.Fatal(err)
+				}
+				left = c.CachedInfo().NumAckPending + int(c.CachedInfo().NumPending)
+			} else {
+				left = 30 - int(r.checkpoint("orders").Sequence) + r.count("MQRUN_ORDERS", "mqrun.MQRUN_ORDERS.retry.>")
+			}
+			if d := r.count("MQRUN_DLQ", "dlq.>"); d != 0 || left != 30 {
+				t.Errorf("%d dead letters, %d left", d, left)
+			}
+			r.restartManager(yaml)
+		})
 	}
-	r.state("orders", StateBreaker, "")
-	r.stopManager()
-	c, err := r.js().Consumer(t.Context(), "MQRUN", "mqrun-orders")
-	if err != nil {
-		t.Fatal(err)
+}
+
+// pauseOf is the pause of a pipeline's breaker.
+func (r *rig) pauseOf(name string) time.Duration {
+	e := r.m.engine(name)
+	pause := func(l sync.Locker, b **breaker) time.Duration {
+		l.Lock()
+		defer l.Unlock()
+		return (*b).pause
 	}
-	if d := r.count("MQRUN_DLQ", "dlq.>"); d != 0 || c.CachedInfo().NumAckPending+int(c.CachedInfo().NumPending) != 30 {
-		t.Errorf("%d dead letters, %d unacked, %d pending", d, c.CachedInfo().NumAckPending, c.CachedInfo().NumPending)
+	if p, ok := e.(*pipeline); ok {
+		return pause(&p.mu, &p.breaker)
 	}
-	r.restartManager(yaml)
+	t := e.(*batch).current()
+	return pause(&t.mu, &t.breaker)
 }

@@ -33,6 +33,16 @@ func (b *broker) leases(ctx context.Context) (jetstream.KeyValue, error) {
 	return openLeases(ctx, b.js, b.leaseBytes, b.replicas)
 }
 
+// lease is the right to run a pipeline. Of the process that had our journal
+// before, it is known that it does not run any more.
+func (b *broker) lease(kv jetstream.KeyValue, pipeline string) *lease {
+	l := &lease{open: b.leases, kv: kv, key: pipeline, owner: b.owner}
+	if b.journal != nil {
+		l.gone = b.journal.before
+	}
+	return l
+}
+
 // missing says that a stream is not there which should be.
 func (b *broker) missing() {
 	select {

@@ -36,7 +36,7 @@ type group struct {
 // committer commits a batch pipeline's results, one group at a time. While one
 // group's checkpoint is on its way, the next one's outputs already go out.
 type committer struct {
-	p     *batch
+	p     *tenure
 	inbox string
 	sub   *nats.Subscription
 	acks  chan *nats.Msg
@@ -58,7 +58,7 @@ type committer struct {
 	drained   chan struct{}
 }
 
-func newCommitter(p *batch, ckpt checkpoint) (*committer, error) {
+func newCommitter(p *tenure, ckpt checkpoint) (*committer, error) {
 	c := &committer{
 		p: p, ckpt: ckpt, inbox: nats.NewInbox(), acks: make(chan *nats.Msg, 16),
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), header: nats.Header{},
@@ -109,6 +109,8 @@ func (c *committer) drain(ctx context.Context) bool {
 	c.nudge()
 	select {
 	case <-drained:
+		return true
+	case <-c.p.gone: // others do what is left
 		return true
 	case <-ctx.Done():
 		return false
@@ -336,14 +338,9 @@ func (c *committer) again(g *group) {
 	}
 }
 
-// zombie stops the pipeline: the checkpoint was moved by somebody else, and
-// what is in work here is theirs.
+// zombie ends the tenure: the checkpoint was moved by somebody else, and what
+// is in work here is theirs.
 func (c *committer) zombie(have checkpoint) {
-	why := fmt.Sprintf("another process has committed up to %d of %s (this one: %d): stopped here", have.Sequence, have.Stream, c.ckpt.Sequence)
-	c.p.mu.Lock()
-	c.p.lost = why
-	c.p.throttle()
-	c.p.mu.Unlock()
-	c.p.log.Error(why)
 	c.retryAt = time.Now().Add(time.Hour)
+	c.p.fail(fmt.Errorf("somebody else has committed up to %d of %s (this one: %d)", have.Sequence, have.Stream, c.ckpt.Sequence))
 }

@@ -30,6 +30,8 @@ func (c *crew[T]) staff(n int) {
 	}
 }
 
+func (c *crew[T]) enqueue(x T) { c.queue <- x }
+
 func (c *crew[T]) worker() {
 	for {
 		select {

@@ -53,7 +53,9 @@ var journalMagic = []byte("mqrunJ1\n")
 // The stores are plain ones into mapped memory, which outlive the process but
 // not the machine.
 type journal struct {
-	log *slog.Logger
+	log    *slog.Logger
+	run    string // this process, with the file
+	before string // the last one; it is gone, or would still have the file
 
 	mu     sync.Mutex
 	file   *os.File // nil: nothing is recorded
@@ -91,8 +93,11 @@ func openJournal(dir string, log *slog.Logger) (*journal, string, []crash, error
 	if err != nil {
 		return nil, "", nil, errors.Join(fmt.Errorf("read crash journal: %w", err), f.Close())
 	}
-	run, crashes := readJournal(old)
-	return &journal{log: log, file: f}, run, crashes, nil
+	j := &journal{log: log, file: f}
+	if isJournal(old) {
+		j.before = hex.EncodeToString(old[headRun:headStopping])
+	}
+	return j, j.before, readJournal(old), nil
 }
 
 // lockedJournal is the first file that no other process has. Several may share
@@ -115,13 +120,14 @@ func lockedJournal(dir string) (*os.File, error) {
 	}
 }
 
+func isJournal(b []byte) bool { return len(b) >= journalHead && bytes.HasPrefix(b, journalMagic) }
+
 // readJournal lists what was in work. A file that is no journal, or that a
 // process left which was told to stop, lists nothing.
-func readJournal(b []byte) (run string, crashes []crash) {
-	if len(b) < journalHead || !bytes.HasPrefix(b, journalMagic) || b[headStopping] != 0 {
-		return "", nil
+func readJournal(b []byte) (crashes []crash) {
+	if !isJournal(b) || b[headStopping] != 0 {
+		return nil
 	}
-	run = hex.EncodeToString(b[headRun:headStopping])
 	for b = b[journalHead:]; len(b) >= journalRecord; b = b[journalRecord:] {
 		seq := binary.NativeEndian.Uint64(b[recordSequence:])
 		n := binary.NativeEndian.Uint32(b[recordLength:])
@@ -133,7 +139,7 @@ func readJournal(b []byte) (run string, crashes []crash) {
 			step: int(binary.NativeEndian.Uint32(b[recordStep:])),
 		})
 	}
-	return run, crashes
+	return crashes
 }
 
 // start empties the file for this process. Only now are the old records gone:
@@ -154,7 +160,7 @@ func (j *journal) start() error {
 	if err != nil {
 		return err
 	}
-	j.head = m
+	j.head, j.run = m, hex.EncodeToString(head[headRun:headStopping])
 	return j.grow()
 }
 

@@ -14,19 +14,36 @@ import (
 
 // handle takes one message through the steps and leaves its result for the
 // committer.
-func (p *batch) handle(e *entry) {
+func (p *tenure) handle(e *entry) {
 	p.mu.Lock()
-	for !p.releasing && !p.chain.enter() {
+	b := p.breaker
+	if !p.releasing && !p.admitted(e) {
+		if !p.draining {
+			p.parked = append(p.parked, e)
+			p.mu.Unlock()
+			return
+		}
+		p.releasing = true
+	}
+	for !p.releasing && !p.chain.enter() { // swapped at this very moment
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
 	}
 	if p.releasing {
+		p.cut()
 		p.mu.Unlock()
+		p.committer.nudge()
 		return
 	}
 	e.begun, e.chain = true, p.chain
 	p.mu.Unlock()
+	judged := b == nil
+	defer func() {
+		if !judged {
+			p.withdraw(b, e)
+		}
+	}()
 	before, err := p.attempts.of(p.work, p.src.ident, e.info.Sequence, 1)
 	if err != nil {
 		p.log.Warn("attempts unknown", "sequence", e.info.Sequence, "error", err)
@@ -34,32 +51,54 @@ func (p *batch) handle(e *entry) {
 	e.attempt = e.failed + before.Crashes + 1
 	w := &e.walk
 	w.pipe, w.s, w.before = p.walker, &e.slot, before
-	if exhausted := e.attempt > e.chain.cfg.Retry.Attempts; exhausted || before.Crashes >= crashesDead {
+	c := e.chain
+	if exhausted := e.attempt > c.cfg.Retry.Attempts; exhausted || before.Crashes >= crashesDead {
 		e.attempt--
-		w.step = &e.chain.steps[min(before.Step, len(e.chain.steps)-1)]
+		w.step = &c.steps[min(before.Step, len(c.steps)-1)]
 		w.out.failure, w.text = before.Reason, before.Error
-		e.chain.leave()
+		c.leave()
 		p.judge(e, w, verdict{action: actDead, reason: before.Reason, exhausted: exhausted})
 		return
 	}
 	p.counts.handled.Add(1)
 	err = p.run(p.work, w)
-	e.chain.leave()
+	c.leave()
 	if err != nil {
 		if !errors.Is(err, errCancelled) { // it was not the message's fault
 			p.log.Error("message handled again later", "stream", p.in.stream, "sequence", e.info.Sequence, "error", err)
+			p.putBack(e)
 			p.workers.Go(func() { p.later(e) })
 		}
 		return // the checkpoint stays before it
 	}
 	if len(w.outs) >= groupMessages {
-		w.fail(&e.chain.steps[len(e.chain.steps)-1], outcome{failure: host.ReasonLimit}, fmt.Sprintf("%d outputs; with commit: batch one message may have %d", len(w.outs), groupMessages-1))
+		w.fail(&c.steps[len(c.steps)-1], outcome{failure: host.ReasonLimit}, fmt.Sprintf("%d outputs; with commit: batch one message may have %d", len(w.outs), groupMessages-1))
 	}
-	p.judge(e, w, decide(w.out, e.attempt, e.chain.cfg.Retry, p.rnd()))
+	v := decide(w.out, e.attempt, c.cfg.Retry, p.rnd())
+	if !judged {
+		judged = true
+		if p.tell(b, e, w, v) > 0 {
+			p.putBack(e)
+			p.enqueue(e) // where the breaker holds it
+			return
+		}
+	}
+	p.judge(e, w, v)
+}
+
+// putBack forgets an attempt that does not count.
+func (p *tenure) putBack(e *entry) {
+	for _, r := range e.results {
+		p.results.Put(r)
+	}
+	p.mu.Lock()
+	e.begun = false
+	p.mu.Unlock()
+	e.rewind()
 }
 
 // judge leaves a verdict for the committer; a dead letter is stored first.
-func (p *batch) judge(e *entry, w *walk, v verdict) {
+func (p *tenure) judge(e *entry, w *walk, v verdict) {
 	e.v, e.outs = v, w.outs
 	switch v.action { //nolint:exhaustive // nothing else asks for anything
 	case actNak:
@@ -78,7 +117,7 @@ func (p *batch) judge(e *entry, w *walk, v verdict) {
 }
 
 // later puts a message that the host could not handle back to the workers.
-func (p *batch) later(e *entry) {
+func (p *tenure) later(e *entry) {
 	select {
 	case <-time.After(time.Second):
 	case <-p.quit:
@@ -91,7 +130,7 @@ func (p *batch) later(e *entry) {
 }
 
 // bury stores a dead letter before the group of its message can commit.
-func (p *batch) bury(e *entry, m *nats.Msg, line string) {
+func (p *tenure) bury(e *entry, m *nats.Msg, line string) {
 	for wait := refusedFirst; ; wait = min(2*wait, refusedMost) {
 		ctx, cancel := context.WithTimeout(p.work, pubAckWait)
 		r, err := p.broker.out.RequestMsgWithContext(ctx, m)
@@ -118,7 +157,7 @@ func (p *batch) bury(e *entry, m *nats.Msg, line string) {
 }
 
 // ended leaves a result for the committer.
-func (p *batch) ended(e *entry, bytes int64) {
+func (p *tenure) ended(e *entry, bytes int64) {
 	p.mu.Lock()
 	e.ended = true
 	e.bytes += bytes

@@ -3,30 +3,12 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// lead keeps an ordered pipeline in one process: whoever has the lease pulls,
-// the others stand by. It runs until ctx is done, and then gives the lease up.
-func (p *pipeline) lead(ctx context.Context) {
-	t := time.NewTicker(leaseEvery)
-	defer t.Stop()
-	for {
-		p.mind(ctx)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			if err := p.lease.release(ctx); err != nil {
-				p.log.Warn("others take over when it has expired", "error", err)
-			}
-			return
-		}
-	}
-}
-
-// mind does what is due for the lease.
+// mind keeps an ordered pipeline in one process: whoever has the lease pulls,
+// the others stand by.
 func (p *pipeline) mind(ctx context.Context) {
 	p.mu.Lock()
 	active, rest, lost := p.active, p.leaving || p.inFlight > 0, p.broken

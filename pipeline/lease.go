@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/mqrun/mqrun/mq"
 )
@@ -49,6 +50,7 @@ type lease struct {
 	open       func(context.Context) (jetstream.KeyValue, error)
 	kv         jetstream.KeyValue
 	key, owner string
+	gone       string // how an owner that is known to be dead ends; "": none
 
 	rev   uint64
 	doubt bool // a request had no answer: rev may be old
@@ -101,10 +103,10 @@ func (l *lease) acquire(ctx context.Context) (ok bool, holder string, err error)
 		return false, "", err
 	case e == nil: // it has expired at this moment
 		return false, "", nil
-	case r.Owner != l.owner:
+	case r.Owner != l.owner && (l.gone == "" || !strings.HasSuffix(r.Owner, l.gone)):
 		return false, r.Owner, nil
 	}
-	// Ours: the answer to an earlier request was lost.
+	// Ours: the answer to an earlier request was lost. Or nobody's.
 	l.rev = e.Revision()
 	if err := l.renew(ctx); err != nil {
 		return false, "", err
@@ -188,11 +190,30 @@ func (l *lease) record() []byte {
 	return b
 }
 
+// keep calls mind every second, and when woken, until ctx is done, and then
+// gives the lease up.
+func (l *lease) keep(ctx context.Context, log *slog.Logger, woken <-chan struct{}, mind func(context.Context)) {
+	t := time.NewTicker(leaseEvery)
+	defer t.Stop()
+	for {
+		mind(ctx)
+		select {
+		case <-t.C:
+		case <-woken:
+		case <-ctx.Done():
+			if err := l.release(ctx); err != nil {
+				log.Warn("others take over when it has expired", "error", err)
+			}
+			return
+		}
+	}
+}
+
 // processName tells people, and us, who has a lease.
-func processName() string {
+func processName(id string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return fmt.Sprintf("%s pid %d %s", host, os.Getpid(), nuid.Next())
+	return fmt.Sprintf("%s pid %d %s", host, os.Getpid(), id)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/host"
@@ -124,7 +125,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	m := &Manager{o: o, kv: store{js: o.MQ.JetStream(), replicas: o.MQ.Replicas()}, cfg: &config.Config{}, pipelines: map[string]engine{}}
 	m.load = sandboxed(o.Host, &m.kv)
 	b := &broker{
-		js: o.MQ.JetStream(), limit: m.limit, owner: processName(), leaseBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
+		js: o.MQ.JetStream(), limit: m.limit, leaseBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
 		replicas: o.MQ.Replicas(), suspects: make(turn, 1), losses: losses{known: o.MQ.Losses}, trouble: make(chan struct{}, 1), steady: o.MQ.Steady,
 	}
 	if err := b.connect(ctx, o, m); err != nil {
@@ -134,6 +135,10 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	if b.journal, err = m.startJournal(ctx, b.attempts); err != nil {
 		b.disconnect()
 		return nil, err
+	}
+	b.owner = processName(nuid.Next())
+	if b.journal != nil {
+		b.owner = processName(b.journal.run)
 	}
 	m.broker = b
 	if m.rescuer, err = newRescuer(m, b.out); err != nil {

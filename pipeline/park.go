@@ -77,11 +77,13 @@ func (h *parking) Pop() any {
 	return x
 }
 
-// readParked lists what an earlier process has parked.
-func readParked(ctx context.Context, js jetstream.JetStream, out, subject string) (parking, error) {
+// readParked lists what was parked up to the checkpoint. A server that has not
+// heard of that one yet would leave some out.
+func readParked(ctx context.Context, js jetstream.JetStream, out, subject string, ckpt checkpoint) (parking, error) {
 	var h parking
+	current := false
 	c, err := js.OrderedConsumer(ctx, out, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{subject + ".*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, HeadersOnly: true,
+		FilterSubjects: []string{subject + ".*", ckpt.subject}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, HeadersOnly: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read parked messages of %s: %w", out, err)
@@ -98,6 +100,11 @@ func readParked(ctx context.Context, js jetstream.JetStream, out, subject string
 		got := uint64(0)
 		for m := range batch.Messages() {
 			got++
+			if m.Subject() == ckpt.subject {
+				meta, err := m.Metadata()
+				current = err == nil && meta.Sequence.Stream >= ckpt.fence
+				continue
+			}
 			due, err := strconv.ParseInt(m.Headers().Get(hdrDue), 10, 64)
 			if err != nil {
 				continue // the mark that it is done
@@ -115,6 +122,9 @@ func readParked(ctx context.Context, js jetstream.JetStream, out, subject string
 			break // expired meanwhile
 		}
 		left -= min(left, got)
+	}
+	if !current {
+		return nil, fmt.Errorf("read parked messages of %s: the server does not have the checkpoint at %d yet", out, ckpt.fence)
 	}
 	heap.Init(&h)
 	return h, nil

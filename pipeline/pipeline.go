@@ -49,6 +49,7 @@ func newWalker(name string, b *broker, log *slog.Logger) *walker {
 type pipeline struct {
 	*walker
 	crew[*slot]
+	fuse[*slot]
 
 	slots    *slots
 	lanes    *lanes // nil: no order
@@ -73,10 +74,6 @@ type pipeline struct {
 	lost      map[string]string
 	denied    map[string]time.Time // rights that are missing, and when the server last said so
 	leaving   bool                 // drain has begun
-
-	breaker *breaker // nil: none
-	parked  []*slot  // wait for it to close
-	called  bool     // one of them is with the workers, as a trial
 
 	// Of an ordered pipeline:
 	leading    sync.WaitGroup
@@ -112,7 +109,7 @@ func (p *pipeline) begin() {
 	if p.lanes != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		p.retire = cancel
-		p.leading.Go(func() { p.lead(ctx) })
+		p.leading.Go(func() { p.lease.keep(ctx, p.log, nil, p.mind) })
 		return
 	}
 	for _, src := range p.sources {
@@ -126,11 +123,12 @@ func (p *pipeline) share() int { return max(1, p.chain.cfg.MaxInFlight/len(p.sou
 func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
 	p := &pipeline{
 		walker: newWalker(c.cfg.Name, b, log),
-		slots:  &slots{}, chain: c, breaker: newBreaker(c.cfg),
+		slots:  &slots{}, chain: c,
 		empty: make(chan struct{}),
 		lost:  map[string]string{}, denied: map[string]time.Time{},
 	}
 	p.crew = crew[*slot]{queue: make(chan *slot, 4*c.cfg.MaxInFlight), quit: make(chan struct{}), do: p.handle}
+	p.fuse = fuse[*slot]{breaker: newBreaker(c.cfg), engine: p.walker, lock: &p.mu, pace: p.throttle, resume: p.enqueue}
 	if key := keyOf(c.cfg.Order); key != nil {
 		p.lanes, p.retire = newLanes(key), func() {}
 	}
@@ -148,7 +146,7 @@ func (p *pipeline) open(ctx context.Context, inputs []input) error {
 		if err != nil {
 			return fmt.Errorf("pipeline %s: %w", p.name, err)
 		}
-		p.lease = &lease{open: p.broker.leases, kv: kv, key: p.name, owner: p.broker.owner}
+		p.lease = p.broker.lease(kv, p.name)
 	}
 	if p.replies, err = p.broker.out.Subscribe(p.inbox+".*.*.*", p.reply); err != nil {
 		return fmt.Errorf("pipeline %s: subscribe to replies: %w", p.name, err)
@@ -260,7 +258,6 @@ func (p *pipeline) handle(s *slot) {
 	if !judged {
 		judged = true
 		if spare := p.tell(b, s, w, v); spare > 0 {
-			p.log.Warn(w.describe(v.reason)+"; not counted, the pipeline is paused", "step", w.step.name)
 			p.postpone(s, spare)
 			return
 		}
@@ -319,7 +316,7 @@ func (p *pipeline) swap(c *chain) *chain {
 	p.mu.Lock()
 	old := p.chain
 	p.chain = c
-	parked := p.renewBreaker()
+	parked := p.renewBreaker(c.cfg)
 	p.mu.Unlock()
 	old.retire()
 	p.staff(c.cfg.Workers)

@@ -76,59 +76,63 @@ func TestReloadProblemChangesNothing(t *testing.T) {
 }
 
 func TestReloadUnderLoad(t *testing.T) {
-	var calls, redelivered atomic.Int64
-	handle := func(name string) native {
-		return func(m *host.Message, r *host.Result) error {
-			calls.Add(1)
-			if m.Attempt > 1 {
-				redelivered.Add(1)
+	for _, commit := range []string{"each", "batch"} {
+		t.Run(commit, func(t *testing.T) {
+			var calls, redelivered atomic.Int64
+			handle := func(name string) native {
+				return func(m *host.Message, r *host.Result) error {
+					calls.Add(1)
+					if m.Attempt > 1 {
+						redelivered.Add(1)
+					}
+					emit(r, "", string(m.Data)+" by "+name)
+					return nil
+				}
 			}
-			emit(r, "", string(m.Data)+" by "+name)
-			return nil
-		}
-	}
-	r := newRig(t, reloadYAML("a", ""), map[string]native{"a": handle("a"), "a2": handle("a2"), "b": handle("b")})
-	stop := make(chan struct{})
-	var feed sync.WaitGroup
-	sent := 0
-	feed.Go(func() {
-		for ; ; sent++ {
-			select {
-			case <-stop:
-				return
-			default:
+			r := newRig(t, reloadYAML("a", ", commit: "+commit), map[string]native{"a": handle("a"), "a2": handle("a2"), "b": handle("b")})
+			stop := make(chan struct{})
+			var feed sync.WaitGroup
+			sent := 0
+			feed.Go(func() {
+				for ; ; sent++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if _, err := r.js().PublishMsg(t.Context(), &nats.Msg{Subject: "orders.a", Data: fmt.Append(nil, sent)}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			for i := range 30 {
+				module := []string{"a", "a2"}[i%2]
+				more := ", commit: " + commit
+				if i%5 == 4 {
+					more += fmt.Sprintf(", ack_wait: %ds", 10+i)
+				}
+				r.apply(reloadYAML(module, more))
 			}
-			if _, err := r.js().PublishMsg(t.Context(), &nats.Msg{Subject: "orders.a", Data: fmt.Append(nil, sent)}); err != nil {
-				t.Error(err)
-				return
+			close(stop)
+			feed.Wait()
+			r.settled("MQRUN", "orders")
+			seen, by := map[string]int{}, map[string]int{}
+			for _, m := range r.read("MQRUN_ORDERS", "done.orders", sent) {
+				n, name, _ := strings.Cut(string(m.Data()), " by ")
+				seen[n]++
+				by[name]++
 			}
-		}
-	})
-	for i := range 30 {
-		module := []string{"a", "a2"}[i%2]
-		more := ""
-		if i%5 == 4 {
-			more = fmt.Sprintf(", ack_wait: %ds", 10+i)
-		}
-		r.apply(reloadYAML(module, more))
-	}
-	close(stop)
-	feed.Wait()
-	r.settled("MQRUN", "orders")
-	seen, by := map[string]int{}, map[string]int{}
-	for _, m := range r.read("MQRUN_ORDERS", "done.orders", sent) {
-		n, name, _ := strings.Cut(string(m.Data()), " by ")
-		seen[n]++
-		by[name]++
-	}
-	if got := r.count("MQRUN_ORDERS", "done.orders"); got != sent || len(seen) != sent {
-		t.Errorf("%d outputs of %d inputs, %d distinct", got, sent, len(seen))
-	}
-	if int(calls.Load()) != sent || redelivered.Load() != 0 {
-		t.Errorf("%d handler calls for %d inputs, %d redelivered", calls.Load(), sent, redelivered.Load())
-	}
-	if by["a"] == 0 || by["a2"] == 0 {
-		t.Errorf("not both modules ran: %v", by)
+			if got := r.count("MQRUN_ORDERS", "done.orders"); got != sent || len(seen) != sent {
+				t.Errorf("%d outputs of %d inputs, %d distinct", got, sent, len(seen))
+			}
+			if int(calls.Load()) != sent || redelivered.Load() != 0 {
+				t.Errorf("%d handler calls for %d inputs, %d redelivered", calls.Load(), sent, redelivered.Load())
+			}
+			if by["a"] == 0 || by["a2"] == 0 {
+				t.Errorf("not both modules ran: %v", by)
+			}
+		})
 	}
 }
 

@@ -229,10 +229,36 @@ func (r *rig) count(stream, subject string) int {
 	return int(n)
 }
 
-// settled waits until the pipeline's consumer has nothing pending or unacked.
+// checkpoint is the one of a pipeline with commit: batch, in its own stream.
+func (r *rig) checkpoint(pipeline string) checkpoint {
+	r.t.Helper()
+	out := "MQRUN_" + strings.ToUpper(pipeline)
+	c, err := readCheckpoint(r.ctx(), r.js(), out, checkpointSubject(out, pipeline, 0))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+// settled waits until the pipeline has nothing pending or unacked.
 func (r *rig) settled(stream, pipeline string) {
 	r.t.Helper()
 	r.eventually(func() error {
+		if p := r.m.Config().Pipelines[pipeline]; p != nil && p.Commit == "batch" {
+			s, err := r.js().Stream(r.ctx(), stream)
+			if err != nil {
+				return err
+			}
+			if c, last := r.checkpoint(pipeline), s.CachedInfo().State.LastSeq; c.Sequence < last {
+				return fmt.Errorf("the checkpoint is at %d of %d", c.Sequence, last)
+			}
+			for _, st := range r.m.Status() {
+				if st.Name == pipeline && st.InFlight+st.Parked > 0 {
+					return fmt.Errorf("%d in flight, %d parked", st.InFlight, st.Parked)
+				}
+			}
+			return nil
+		}
 		c, err := r.js().Consumer(r.ctx(), stream, durable(pipeline))
 		if err != nil {
 			return err

@@ -136,7 +136,7 @@ func (p *pipeline) missing(now time.Time) string {
 }
 
 // violated says why nothing goes on. The committer looks again by itself.
-func (p *batch) violated(v mq.Violation) {
+func (p *tenure) violated(v mq.Violation) {
 	ours := slices.ContainsFunc([]string{p.in.stream, p.out, p.name}, func(s string) bool { return strings.Contains(v.Subject, s) })
 	p.mu.Lock()
 	ours = ours || v.Publish && v.Subject == p.chain.cfg.DeadLetter

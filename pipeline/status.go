@@ -115,8 +115,8 @@ func (p *pipeline) status() Status {
 		s.State, s.Why = StateBlocked, p.why
 	case p.missing(p.now()) != "":
 		s.State, s.Why = StateBlocked, p.missing(p.now())
-	case p.breaker != nil && p.breaker.state != breakClosed:
-		s.State, s.Why = StateBreaker, p.breaker.why(p.now())
+	case p.tripped() != "":
+		s.State, s.Why = StateBreaker, p.tripped()
 	case p.lanes != nil:
 		p.orderStatus(&s)
 	}

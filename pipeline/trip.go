@@ -1,10 +1,24 @@
 package pipeline
 
 import (
+	"sync"
 	"time"
 
 	"github.com/mqrun/mqrun/config"
 )
+
+// fuse is an engine's breaker with the messages that wait for it to close. The
+// engine's lock guards it.
+type fuse[T comparable] struct {
+	breaker *breaker // nil: none
+	parked  []T
+	called  bool // one of them is with the workers, as a trial
+
+	engine *walker
+	lock   *sync.Mutex
+	pace   func() // pulls, or not; the lock is held
+	resume func(T)
+}
 
 func newBreaker(c *config.Pipeline) *breaker {
 	if !c.Breaker.On {
@@ -13,41 +27,50 @@ func newBreaker(c *config.Pipeline) *breaker {
 	return &breaker{cfg: c.Breaker}
 }
 
-// shut reports whether the breaker lets nothing through that is not in a slot
-// already. p.mu is held.
-func (p *pipeline) shut() bool {
-	b := p.breaker
-	return b != nil && (b.state == breakOpen || b.state == breakHalf && (b.trial != nil || p.called || len(p.parked) > 0))
+// shut reports whether the breaker lets nothing through that is not in work
+// already. The lock is held.
+func (f *fuse[T]) shut() bool {
+	b := f.breaker
+	return b != nil && (b.state == breakOpen || b.state == breakHalf && (b.trial != nil || f.called || len(f.parked) > 0))
 }
 
-// admitted reports whether a message gets through the breaker. p.mu is held.
-func (p *pipeline) admitted(s *slot) bool {
-	if p.breaker == nil {
+// tripped says why nothing goes on, "" when it does. The lock is held.
+func (f *fuse[T]) tripped() string {
+	if f.breaker == nil || f.breaker.state == breakClosed {
+		return ""
+	}
+	return f.breaker.why(f.engine.now())
+}
+
+// admitted reports whether a message gets through the breaker. The lock is
+// held.
+func (f *fuse[T]) admitted(x T) bool {
+	if f.breaker == nil {
 		return true
 	}
-	if !p.breaker.admit(s) {
+	if !f.breaker.admit(x) {
 		return false
 	}
-	if p.breaker.state != breakClosed {
-		p.called = false
-		p.throttle()
+	if f.breaker.state != breakClosed {
+		f.called = false
+		f.pace()
 	}
 	return true
 }
 
 // try lets one message through when it is time to.
-func (p *pipeline) try(now time.Time) {
-	p.mu.Lock()
-	var s *slot
-	if b := p.breaker; b != nil && b.ready(now) && !p.called {
-		if len(p.parked) > 0 {
-			s, p.parked, p.called = p.parked[0], p.parked[1:], true
+func (f *fuse[T]) try(now time.Time) {
+	f.lock.Lock()
+	var next []T
+	if b := f.breaker; b != nil && b.ready(now) && !f.called {
+		if len(f.parked) > 0 {
+			next, f.parked, f.called = f.parked[:1:1], f.parked[1:], true
 		}
-		p.throttle() // with nothing parked, one is pulled
+		f.pace() // with nothing parked, one is pulled
 	}
-	p.mu.Unlock()
-	if s != nil {
-		p.queue <- s
+	f.lock.Unlock()
+	for _, x := range next {
+		f.resume(x)
 	}
 }
 
@@ -55,53 +78,56 @@ func (p *pipeline) try(now time.Time) {
 // uncharged, instead of a dead letter: it failed with the many, and the plugin
 // is to blame. The trial has no such excuse, else one bad message could hold
 // the pipeline for ever.
-func (p *pipeline) tell(b *breaker, s *slot, w *walk, v verdict) (spare time.Duration) {
+func (f *fuse[T]) tell(b *breaker, x T, w *walk, v verdict) (spare time.Duration) {
 	failure := ""
 	if instanceFailed(w.out) {
 		failure = w.text
 	}
-	now := p.now()
-	p.mu.Lock()
-	trial := b.trial == any(s)
-	did := b.result(s, failure, now)
+	now := f.engine.now()
+	f.lock.Lock()
+	trial := b.trial == any(x)
+	did := b.result(x, failure, now)
 	if failure != "" && v.action == actDead && b.state != breakClosed && !trial {
 		spare = max(b.until.Sub(now), breakFirst)
 	}
 	why := b.why(now)
-	var parked []*slot
-	if p.breaker == b && did != unchanged {
+	var parked []T
+	if f.breaker == b && did != unchanged {
 		if did == closed {
-			parked, p.parked = p.parked, nil
+			parked, f.parked = f.parked, nil
 		}
-		p.throttle()
+		f.pace()
 	}
-	p.mu.Unlock()
+	f.lock.Unlock()
 	switch did { //nolint:exhaustive // nothing else asks for anything
 	case opened:
-		p.log.Error("paused: " + why)
+		f.engine.log.Error("paused: " + why)
 	case stayed:
-		p.log.Warn("still paused: " + why)
+		f.engine.log.Warn("still paused: " + why)
 	case closed:
-		p.log.Info("no longer paused: a message went through")
+		f.engine.log.Info("no longer paused: a message went through")
 	}
-	for _, s := range parked {
-		p.queue <- s
+	if spare > 0 {
+		f.engine.log.Warn(w.describe(v.reason)+"; not counted, the pipeline is paused", "step", w.step.name)
+	}
+	for _, x := range parked {
+		f.resume(x)
 	}
 	return spare
 }
 
 // withdraw tells the breaker that an admitted message was not handled.
-func (p *pipeline) withdraw(b *breaker, s *slot) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b.withdraw(s)
+func (f *fuse[T]) withdraw(b *breaker, x T) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	b.withdraw(x)
 }
 
-// renewBreaker forgets what was known of the plugins before. p.mu is held; the
-// messages returned have to be queued.
-func (p *pipeline) renewBreaker() []*slot {
-	parked := p.parked
-	p.breaker, p.parked, p.called = newBreaker(p.chain.cfg), nil, false
-	p.throttle()
+// renewBreaker forgets what was known of the plugins before. The lock is held;
+// the messages returned have to be queued.
+func (f *fuse[T]) renewBreaker(c *config.Pipeline) []T {
+	parked := f.parked
+	f.breaker, f.parked, f.called = newBreaker(c), nil, false
+	f.pace()
 	return parked
 }
