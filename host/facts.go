@@ -3,6 +3,7 @@ package host
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 )
 
 // Facts are what a module's bytes say without running anything.
@@ -18,6 +19,8 @@ type Facts struct {
 	MemoryMax uint32
 	TableMin  uint32 // elements; of the largest table
 	HasStart  bool   // a start section
+	// Producers are the tools that made it, as `name version`, where they say so.
+	Producers []string
 
 	memories int
 }
@@ -46,6 +49,25 @@ func (f *Facts) importsFrom(module string) bool {
 	return false
 }
 
+// producers reads the custom section of that name (tool conventions of
+// WebAssembly) and gives nothing for another or a damaged one.
+func producers(s *reader) []string {
+	if s.name() != "producers" {
+		return nil
+	}
+	var all []string
+	for n := s.count(); n > 0 && s.err == nil; n-- {
+		s.name() // language, processed-by or sdk
+		for n := s.count(); n > 0 && s.err == nil; n-- {
+			all = append(all, strings.TrimSpace(s.name()+" "+s.name()))
+		}
+	}
+	if s.err != nil {
+		return nil
+	}
+	return all
+}
+
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
@@ -70,6 +92,9 @@ func (f *Facts) read(wasm []byte) error {
 			break
 		}
 		switch id {
+		case 0:
+			f.Producers = append(f.Producers, producers(s)...)
+			continue // a damaged custom section is no damaged module
 		case 1:
 			for n := s.count(); n > 0 && s.err == nil; n-- {
 				types = append(types, s.funcType())

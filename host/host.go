@@ -93,6 +93,9 @@ type Result struct {
 	// that was refused: forbidden, limit, emit; "" when none was.
 	EmitFailed string
 	EmitError  string
+	// Memory is what the guest has after the call, in bytes. Fuel is what it used,
+	// in instructions; 0 for a plugin without limits.fuel.
+	Memory, Fuel int64
 
 	data   []byte
 	fields []Field

@@ -11,8 +11,8 @@ import (
 )
 
 // Inspect reads a module without running it and says whether it is one that
-// this host can load. Errors begin with name and say what to do. Safe for
-// concurrent use.
+// this host can load. Errors begin with name and say what to do; the facts come
+// along as far as they could be read. Safe for concurrent use.
 func Inspect(name string, wasm []byte) (*Facts, error) {
 	s := Settings{Name: name, File: name}
 	return s.inspect(wasm)
@@ -27,7 +27,7 @@ func (s Settings) Inspect(wasm []byte) (*Facts, error) {
 		return nil, err
 	}
 	if err := s.allowed(f); err != nil {
-		return nil, fmt.Errorf("%s %w", f.Name, err)
+		return f, fmt.Errorf("%s %w", f.Name, err)
 	}
 	return f, s.fits(f)
 }
@@ -58,12 +58,12 @@ func (s *Settings) inspect(wasm []byte) (*Facts, error) {
 	}
 	abi, err := s.abi(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s %w", name, err)
+		return f, fmt.Errorf("%s %w", name, err)
 	}
 	f.ABI = abi
 	for _, check := range []func(*Facts) error{checkImports, s.checkExports} {
 		if err := check(f); err != nil {
-			return nil, fmt.Errorf("%s %w", name, err)
+			return f, fmt.Errorf("%s %w", name, err)
 		}
 	}
 	return f, nil
@@ -209,8 +209,18 @@ func shown(name string) string {
 }
 
 // checkImports refuses what the host lacks before an engine says it in its own words.
+// offered is what modules may import, by the name that they import it from.
+func offered() map[string][]Func {
+	return map[string][]Func{ABIv1: Imports(), wasiModule: signatures(wasiFuncs()), envModule: signatures(envFuncs())}
+}
+
+// Offers reports whether this host has what a module imports.
+func Offers(i Import) bool {
+	return i.Kind == "func" && slices.ContainsFunc(offered()[i.Module], func(o Func) bool { return o.Name == i.Name && o.Signature() == i.Signature })
+}
+
 func checkImports(f *Facts) error {
-	offers := map[string][]Func{ABIv1: Imports(), wasiModule: signatures(wasiFuncs()), envModule: signatures(envFuncs())}
+	offers := offered()
 	for _, i := range f.Imports {
 		offer, known := offers[i.Module]
 		switch {

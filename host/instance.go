@@ -136,6 +136,7 @@ func (in *instance) handle(ctx context.Context, m *Message, res *Result) (err er
 		return in.failure(ctx, m, err)
 	}
 	res.Code = int32(uint32(in.stack[0]))
+	res.Memory, res.Fuel = int64(in.memory.Size()), c.meter.used(in.plugin.settings.Limits.Fuel)
 	if res.Code != OK {
 		res.discardOutputs()
 	}

@@ -57,6 +57,14 @@ func (m *metering) refuel(fuel int64) {
 	m.budget.Set(uint64(uint32(m.granted)))
 }
 
+// used is how much of a call's fuel is gone.
+func (m *metering) used(fuel int64) int64 {
+	if m.fuel <= 0 {
+		return 0
+	}
+	return fuel - m.fuel + int64(m.granted) - int64(int32(uint32(m.budget.Get())))
+}
+
 // burn takes what was used since the last tick and says how much fuel may be used
 // next, at most most. A tick may not give less than least, so that much is the
 // grain of fuel.

@@ -92,16 +92,23 @@ func loadSandboxed(ctx context.Context, rt *host.Runtime, kv host.KV, c *config.
 
 // loadModule loads a plugin from bytes that have passed all checks.
 func loadModule(ctx context.Context, rt *host.Runtime, kv host.KV, c *config.Plugin, workers int, wasm []byte) (*plugin, error) {
-	p, err := rt.Load(ctx, wasm, host.Settings{
-		Name: c.Name, File: c.Module, Config: c.Config, ConfigJSON: c.ConfigJSON,
-		ABI: c.ABI, Export: c.Export, Start: c.Start, Args: c.Args,
-		Publish: c.Allow.Publish, Buckets: c.Allow.KV, KV: kv, Env: environment(c.Allow.Env),
-		Limits: hostLimits(c.Limits), Trusted: !c.Limits.Meter, Isolation: c.Isolation, Recycle: c.Recycle, Workers: workers,
-	})
+	s := Settings(c)
+	s.KV, s.Workers = kv, workers
+	p, err := rt.Load(ctx, wasm, s)
 	if err != nil {
 		return nil, err
 	}
 	return &plugin{key: c.Hash() + ":" + p.Digest(), digest: p.Digest(), run: p, loaded: p}, nil
+}
+
+// Settings are what the sandbox is told of a configured plugin.
+func Settings(c *config.Plugin) host.Settings {
+	return host.Settings{
+		Name: c.Name, File: c.Module, Config: c.Config, ConfigJSON: c.ConfigJSON,
+		ABI: c.ABI, Export: c.Export, Start: c.Start, Args: c.Args,
+		Publish: c.Allow.Publish, Buckets: c.Allow.KV, Env: environment(c.Allow.Env),
+		Limits: hostLimits(c.Limits), Trusted: !c.Limits.Meter, Isolation: c.Isolation, Recycle: c.Recycle,
+	}
 }
 
 func hostLimits(l config.Limits) host.Limits {

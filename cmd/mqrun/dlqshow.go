@@ -116,21 +116,21 @@ func (s shown) write(w io.Writer) {
 		}
 	}
 	fmt.Fprintf(w, "\npayload, %s\n", size(int64(len(s.Data))))
-	_, _ = io.WriteString(w, s.payload())
+	_, _ = io.WriteString(w, payload(s.Data))
 }
 
 // payload is indented JSON, text, or a hex dump.
-func (s shown) payload() string {
+func payload(data []byte) string {
 	var b bytes.Buffer
 	switch {
-	case len(s.Data) == 0:
+	case len(data) == 0:
 		return ""
-	case len(s.JSON) > 0 && json.Indent(&b, s.JSON, "", "  ") == nil && utf8.Valid(b.Bytes()):
+	case json.Valid(data) && json.Indent(&b, data, "", "  ") == nil && utf8.Valid(b.Bytes()):
 		return printable(strings.TrimSpace(b.String())) + "\n"
-	case utf8.Valid(s.Data) && printable(string(s.Data)) == string(s.Data):
-		return strings.TrimSuffix(string(s.Data), "\n") + "\n"
+	case utf8.Valid(data) && printable(string(data)) == string(data):
+		return strings.TrimSuffix(string(data), "\n") + "\n"
 	}
-	return hex.Dump(s.Data)
+	return hex.Dump(data)
 }
 
 func printable(s string) string {

@@ -77,8 +77,13 @@ func (o pubOptions) check() (nats.Header, error) {
 	case o.timeout <= 0:
 		return nil, usagef("--timeout is %s; it takes a duration such as 30s", o.timeout)
 	}
+	return parseHeaders(o.headers)
+}
+
+// parseHeaders reads NAME:VALUE texts.
+func parseHeaders(texts []string) (nats.Header, error) {
 	h := nats.Header{}
-	for _, text := range o.headers {
+	for _, text := range texts {
 		name, value, ok := strings.Cut(text, ":")
 		value = strings.TrimSpace(value)
 		switch {

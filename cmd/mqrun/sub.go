@@ -175,7 +175,7 @@ func (c *cli) printHeard(m heard, o subOptions) error {
 				fmt.Fprintf(&b, "  %s: %s\n", printable(name), printable(v))
 			}
 		}
-		b.WriteString(shown{Data: m.Data, JSON: m.JSON}.payload())
+		b.WriteString(payload(m.Data))
 		b.WriteByte('\n')
 	}
 	if _, err := c.stdout.Write(b.Bytes()); err != nil {

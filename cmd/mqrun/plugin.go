@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+
+	"errors"
+
+	"github.com/spf13/cobra"
+)
+
+func (c *cli) pluginCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plugin",
+		Short: "Look into plugins and try them",
+		Args:  subcommands,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.pluginInspectCommand(), c.pluginCallCommand())
+	return cmd
+}
+
+// readModule reads a module's file.
+func readModule(file string) ([]byte, error) {
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w; give the path of a .wasm file", err)
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no file; give the path of a .wasm file", file)
+	}
+	return os.ReadFile(file)
+}
