@@ -55,6 +55,28 @@ func TestReadmeShowsTheQuickstartFile(t *testing.T) {
 	}
 }
 
+// TestReadmeOwnPlugin runs the section "A plugin of your own" word for word.
+func TestReadmeOwnPlugin(t *testing.T) {
+	dir := t.TempDir()
+	goBuild(t, ".", nil, filepath.Join(dir, "bin/mqrun"), "./cmd/mqrun")
+	commands := blocks(t, "## A plugin of your own\n", "")
+	if len(commands) != 1 {
+		t.Fatalf("%d blocks of commands; want 1", len(commands))
+	}
+	var out []byte
+	for line := range strings.Lines(commands[0]) {
+		c := exec.CommandContext(t.Context(), "sh", "-c", strings.TrimSpace(line))
+		c.Dir = dir
+		var err error
+		if out, err = c.CombinedOutput(); err != nil {
+			t.Fatalf("%s%v\n%s", line, err, out)
+		}
+	}
+	if !strings.Contains(string(out), "hello, Ada") {
+		t.Errorf("the last command says\n%s", out)
+	}
+}
+
 // TestReadmeCommands runs the section "By hand" word for word in a copy of the
 // tree that holds only what it needs.
 func TestReadmeCommands(t *testing.T) {

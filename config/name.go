@@ -59,3 +59,6 @@ func (r refusal) covers(path []string) bool {
 	}
 	return true
 }
+
+// ValidName says what is wrong with the name of a plugin or pipeline, or nil.
+func ValidName(s string) error { return shortName(s) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -27,6 +28,12 @@ func TestScripts(t *testing.T) {
 		Dir:                "testdata/script",
 		RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
+			cache, err := exec.Command("go", "env", "GOCACHE").Output()
+			if err != nil {
+				return err
+			}
+			e.Setenv("GO_CACHE", strings.TrimSpace(string(cache)))
+			e.Setenv("ONLY_MQRUN", filepath.SplitList(e.Getenv("PATH"))[0]) // a PATH without any tool
 			return copyGuests(e.WorkDir)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

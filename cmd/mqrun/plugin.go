@@ -13,11 +13,11 @@ import (
 func (c *cli) pluginCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Look into plugins and try them",
+		Short: "Begin, build, look into and try plugins",
 		Args:  subcommands,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.pluginInspectCommand(), c.pluginCallCommand())
+	cmd.AddCommand(c.pluginNewCommand(), c.pluginBuildCommand(), c.pluginInspectCommand(), c.pluginCallCommand())
 	return cmd
 }
 
