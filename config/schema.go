@@ -127,7 +127,7 @@ func schema() field {
 			key("max_msg_size", size(kib, 8*mib), ""),
 			key("retention", oneOf("limits", "workqueue", "interest"), "limits"),
 			key("discard", oneOf("new", "old"), "new"),
-			key("duplicate_window", duration(time.Second, 24*time.Hour), "2m"),
+			key("duplicate_window", duration(100*time.Millisecond, 24*time.Hour), "2m"),
 			key("keep", duration(0, year), "1h"),
 			key("replicas", integer(1, 5), ""),
 		),

@@ -232,7 +232,7 @@ func TestLease(t *testing.T) {
 	if err := a.release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	take(a, false, "b") // it gave up nothing of b's
+	take(a, false, "b")                                                         // it gave up nothing of b's
 	take(&lease{open: open, kv: kv, key: "x", owner: "c", gone: "b"}, true, "") // the process that was b is gone
 	take(a, false, "c")
 	if err := b.kv.Delete(t.Context(), "x"); err != nil {

@@ -24,9 +24,10 @@ var guest []byte
 
 // pipelines are chained, retry quickly, and have a step that does what the
 // input says. The first argument is what a reload changes, the second what the
-// scenario wants of both.
+// scenario wants of both, the third the window of their outputs' ids.
 const pipelines = `
 web: { listen: "" }
+streams: { MID: { subjects: [mid.x], duplicate_window: %[3]s }, OUT: { subjects: [out.x], duplicate_window: %[3]s } }
 plugins: { work: { module: work.wasm, config: { reload: "%[1]d" } } }
 pipelines:
   first: { from: ingest.x, steps: work, to: mid.x, %[2]s, retry: { initial: 50ms, jitter: 0 } }
@@ -36,8 +37,8 @@ pipelines:
 // The streams of these pipelines.
 const (
 	inStream   = "MQRUN"
-	midStream  = "MQRUN_FIRST"
-	outStream  = "MQRUN_SECOND"
+	midStream  = "MID"
+	outStream  = "OUT"
 	deadStream = "MQRUN_DLQ"
 )
 
@@ -106,7 +107,7 @@ func (b *bench) serve(store string) error {
 // configure writes the configuration, a little different each time.
 func (b *bench) configure() error {
 	b.reloads++
-	return os.WriteFile(b.config(), []byte(b.head+fmt.Sprintf(pipelines, b.reloads, b.settings)), 0o600)
+	return os.WriteFile(b.config(), []byte(b.head+fmt.Sprintf(pipelines, b.reloads, b.settings, b.way.window)), 0o600)
 }
 
 func (b *bench) config() string { return filepath.Join(b.dir, "pipelines.yaml") }

@@ -30,29 +30,40 @@ func operator(ctx context.Context, b *bench) error {
 		if b.random.IntN(3) == 0 {
 			return b.purge(ctx, at[0], at[1])
 		}
-		err := b.js.DeleteConsumer(ctx, at[0], "mqrun-"+at[1])
-		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return nil
-		}
-		return err
+		return b.orphan(ctx, at[0])
 	})
 }
 
-// purge removes what is below the consumer's ack floor. The middle stream is
+// orphan deletes all consumers of a stream.
+func (b *bench) orphan(ctx context.Context, stream string) error {
+	st, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	names := st.ConsumerNames(ctx)
+	for name := range names.Name() {
+		if err := st.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return err
+		}
+	}
+	return names.Err()
+}
+
+// purge removes what the pipeline is through with. The middle stream is
 // counted at the end, so only the input is purged for good.
 func (b *bench) purge(ctx context.Context, stream, pipeline string) error {
 	if stream != inStream {
 		return nil
 	}
-	c, err := b.js.Consumer(ctx, stream, "mqrun-"+pipeline)
+	floor, err := b.way.floor(b, ctx, stream, pipeline)
 	if err != nil {
-		return nil //nolint:nilerr // it is being made again
+		return nil //nolint:nilerr // its consumer is being made again
 	}
 	st, err := b.js.Stream(ctx, stream)
 	if err != nil {
 		return err
 	}
-	return st.Purge(ctx, jetstream.WithPurgeSequence(c.CachedInfo().AckFloor.Stream+1))
+	return st.Purge(ctx, jetstream.WithPurgeSequence(floor+1))
 }
 
 // anew deletes the input stream once everything that is confirmed is settled,
@@ -73,7 +84,9 @@ func (b *bench) anew(ctx context.Context) error {
 		return fmt.Errorf("delete stream: %w", err)
 	}
 	if b.random.IntN(2) == 0 {
-		_, err = b.js.CreateStream(ctx, cfg)
+		if _, err = b.js.CreateStream(ctx, cfg); err != nil {
+			return err
+		}
 	}
-	return err
+	return b.way.renewed(b, ctx, "first")
 }

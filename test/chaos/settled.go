@@ -9,14 +9,27 @@ import (
 
 // way is what a way to commit looks like from the outside.
 type way struct {
+	window string // in which the outputs' streams know a repeated id
 	// open is how many messages of a stream its pipeline has not settled: those
 	// it has not been given, and those it has.
 	open func(b *bench, ctx context.Context, stream, pipeline string) (pending, unacked int, err error)
+	// floor is the last message of a stream below which its pipeline needs none.
+	floor func(b *bench, ctx context.Context, stream, pipeline string) (uint64, error)
+	// renewed does what a pipeline needs whose stream was made anew.
+	renewed func(b *bench, ctx context.Context, pipeline string) error
 }
 
 // ways are those that scenarios run with, by the value of `commit`.
 var ways = map[string]way{
-	"each": {openOfConsumer},
+	"each": {
+		window: "2m", open: openOfConsumer, floor: ackFloor,
+		renewed: func(*bench, context.Context, string) error { return nil },
+	},
+	// Nothing may rest on ids.
+	"batch": {
+		window: "100ms", open: openOfCheckpoint, floor: checkpointFloor,
+		renewed: (*bench).setPosition,
+	},
 }
 
 func openOfConsumer(b *bench, ctx context.Context, stream, pipeline string) (pending, unacked int, err error) {
@@ -26,6 +39,14 @@ func openOfConsumer(b *bench, ctx context.Context, stream, pipeline string) (pen
 	}
 	i := c.CachedInfo()
 	return int(i.NumPending), i.NumAckPending, nil
+}
+
+func ackFloor(b *bench, ctx context.Context, stream, pipeline string) (uint64, error) {
+	c, err := b.js.Consumer(ctx, stream, "mqrun-"+pipeline)
+	if err != nil {
+		return 0, err
+	}
+	return c.CachedInfo().AckFloor.Stream, nil
 }
 
 // settled waits until nothing is open.
