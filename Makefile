@@ -38,9 +38,12 @@ test: ## go test in every module
 chaos-short: build ## try to break the delivery, at most a minute for each way and seed
 	@for round in 1 2 3; do $(GO) run ./test/chaos -short -rounds 3 kill || exit 1; done
 	@$(GO) run ./test/chaos -short cluster network operator disk stop reload
+	@$(GO) run ./test/chaos -short -commit batch -rounds 3 kill cluster network operator stop reload
+	@$(GO) run ./test/chaos -short -commit batch disk
 
-chaos: build ## the same for longer, about half an hour
+chaos: build ## the same for longer, about an hour
 	@$(GO) run ./test/chaos
+	@$(GO) run ./test/chaos -commit batch
 
 race: ## go test -race in every module
 	@$(call each,CGO_ENABLED=1 $(GO) test -race $(ARGS) ./...)

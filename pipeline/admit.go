@@ -23,7 +23,7 @@ func (p *tenure) consume(ctx context.Context) error {
 	p.mu.Lock()
 	start := p.top + 1
 	p.mu.Unlock()
-	st, err := p.broker.js.Stream(ctx, p.in.stream)
+	st, err := p.broker.ask.Stream(ctx, p.in.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		p.broker.missing()
 	}
@@ -33,7 +33,7 @@ func (p *tenure) consume(ctx context.Context) error {
 	if made := st.CachedInfo().Created; !made.Equal(p.in.created) {
 		return fmt.Errorf("stream %s: %w at %s", p.in.stream, errMadeAnew, made.UTC().Format(time.RFC3339))
 	}
-	c, err := p.broker.js.CreateConsumer(ctx, p.in.stream, jetstream.ConsumerConfig{
+	c, err := p.broker.ask.CreateConsumer(ctx, p.in.stream, jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: start,
 		FilterSubjects: p.in.filters, InactiveThreshold: time.Minute, MemoryStorage: true, Replicas: 1,
 	})
@@ -109,7 +109,7 @@ func (p *tenure) restart(pull *mq.Pull, why error) {
 	p.workers.Go(func() {
 		_ = pull.Stop()
 		for wait := refusedFirst; ; wait = min(2*wait, refusedMost) {
-			ctx, cancel := context.WithTimeout(p.work, flushWait)
+			ctx, cancel := p.broker.link.within(p.work, flushWait)
 			err := p.consume(ctx)
 			cancel()
 			if err == nil {
@@ -144,15 +144,15 @@ func (p *tenure) restart(pull *mq.Pull, why error) {
 // revive reads parked copies and hands them to the workers.
 func (p *tenure) revive(due []parked) {
 	for _, w := range due {
-		ctx, cancel := context.WithTimeout(p.work, flushWait)
-		m, err := unpark(ctx, p.broker.js, p.out, p.parkAt, w.sequence)
+		ctx, cancel := p.broker.link.within(p.work, commitWait)
+		m, err := unpark(ctx, p.broker.ask, p.out, p.parkAt, w.sequence)
 		cancel()
 		if err != nil {
 			p.log.Warn("parked message not read, tried again", "sequence", w.sequence, "error", err)
 			p.mu.Lock()
 			p.inFlight--
 			p.revived--
-			heap.Push(&p.waiting, parked{sequence: w.sequence, due: p.now().Add(time.Second)})
+			heap.Push(&p.waiting, parked{sequence: w.sequence, due: p.now().Add(refusedFirst)})
 			p.mu.Unlock()
 			continue
 		}

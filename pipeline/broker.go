@@ -15,6 +15,8 @@ import (
 type broker struct {
 	in, out    *nats.Conn
 	js         jetstream.JetStream
+	ask        jetstream.JetStream // on out, for requests within link
+	link       *link               // of out
 	attempts   jetstream.KeyValue
 	owner      string // this process, in leases
 	leaseBytes int64
@@ -64,7 +66,10 @@ func (b *broker) connect(ctx context.Context, o Options, m *Manager) (err error)
 	}
 	// Nothing is buffered while the connection is away: the slots publish
 	// again by themselves.
-	if b.out, err = o.MQ.Connect("mqrun settlements", asyncError, nats.ReconnectBufSize(-1)); err != nil {
+	if b.out, err = o.MQ.Connect("mqrun settlements", asyncError, nats.ReconnectBufSize(-1), nats.ReconnectHandler(func(*nats.Conn) { b.link.cut() })); err != nil {
+		return err
+	}
+	if b.ask, err = jetstream.New(b.out); err != nil {
 		return err
 	}
 	b.attempts, b.state, err = b.make(ctx, o.MaxBytes)

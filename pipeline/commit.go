@@ -120,6 +120,7 @@ func (c *committer) drain(ctx context.Context) bool {
 func (c *committer) loop() {
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
+	lost := c.p.broker.link.lost()
 	for {
 		now := time.Now()
 		if c.fill(now) {
@@ -138,6 +139,11 @@ func (c *committer) loop() {
 		case m := <-c.acks:
 			c.answer(m)
 		case <-c.wake:
+		case <-lost:
+			lost = c.p.broker.link.lost()
+			if c.flying != nil && c.retryAt.IsZero() {
+				c.doubt("the connection was cut")
+			}
 		case now := <-t.C:
 			c.late(now)
 		case <-c.quit:
@@ -297,15 +303,13 @@ func (c *committer) late(now time.Time) {
 func (c *committer) resolve(why string) {
 	if why != "" {
 		c.p.counts.publishRefused.Add(1)
-		c.wait = min(max(2*c.wait, refusedFirst), refusedMost)
-		c.retryAt = time.Now().Add(c.wait)
-		c.blocked("commit: " + why)
+		c.doubt(why)
 		return
 	}
 	g := c.flying
-	ctx, cancel := context.WithTimeout(c.p.work, commitWait)
+	ctx, cancel := c.p.broker.link.within(c.p.work, commitWait)
 	defer cancel()
-	have, err := readCheckpoint(ctx, c.p.broker.js, c.p.out, c.ckpt.subject)
+	have, err := readCheckpoint(ctx, c.p.broker.ask, c.p.out, c.ckpt.subject)
 	switch {
 	case err != nil:
 		c.resolve(err.Error())
@@ -316,6 +320,13 @@ func (c *committer) resolve(why string) {
 	default:
 		c.zombie(have)
 	}
+}
+
+// doubt puts off a group until it may be known what became of it.
+func (c *committer) doubt(why string) {
+	c.wait = min(max(2*c.wait, refusedFirst), refusedMost)
+	c.retryAt = time.Now().Add(c.wait)
+	c.blocked("commit: " + why)
 }
 
 // again sends a group that is not stored, as a new batch, and the open one

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -17,26 +16,29 @@ import (
 func (p *tenure) handle(e *entry) {
 	p.mu.Lock()
 	b := p.breaker
-	if !p.releasing && !p.admitted(e) {
+	if !p.dropped(e) && !p.admitted(e) {
+		e.held = true
 		if !p.draining {
 			p.parked = append(p.parked, e)
 			p.mu.Unlock()
 			return
 		}
-		p.releasing = true
+		p.cut()
 	}
-	for !p.releasing && !p.chain.enter() { // swapped at this very moment
+	for !p.dropped(e) && !p.chain.enter() { // swapped at this very moment
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
 	}
-	if p.releasing {
-		p.cut()
+	if p.dropped(e) {
 		p.mu.Unlock()
 		p.committer.nudge()
 		return
 	}
-	e.begun, e.chain = true, p.chain
+	e.begun, e.held, e.chain = true, false, p.chain
+	if e.parked {
+		p.trying++
+	}
 	p.mu.Unlock()
 	judged := b == nil
 	defer func() {
@@ -91,10 +93,16 @@ func (p *tenure) putBack(e *entry) {
 	for _, r := range e.results {
 		p.results.Put(r)
 	}
-	p.mu.Lock()
-	e.begun = false
-	p.mu.Unlock()
 	e.rewind()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.begun, e.held = false, true
+	if e.parked {
+		p.trying--
+	}
+	if p.draining {
+		p.cut()
+	}
 }
 
 // judge leaves a verdict for the committer; a dead letter is stored first.
@@ -132,7 +140,7 @@ func (p *tenure) later(e *entry) {
 // bury stores a dead letter before the group of its message can commit.
 func (p *tenure) bury(e *entry, m *nats.Msg, line string) {
 	for wait := refusedFirst; ; wait = min(2*wait, refusedMost) {
-		ctx, cancel := context.WithTimeout(p.work, pubAckWait)
+		ctx, cancel := p.broker.link.within(p.work, pubAckWait)
 		r, err := p.broker.out.RequestMsgWithContext(ctx, m)
 		cancel()
 		var why string
@@ -163,6 +171,7 @@ func (p *tenure) ended(e *entry, bytes int64) {
 	e.bytes += bytes
 	p.bytes += bytes
 	if e.parked {
+		p.trying--
 		p.again = append(p.again, e)
 	}
 	wake := e.parked || len(p.line) > 0 && p.line[0].ended

@@ -125,7 +125,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	m := &Manager{o: o, kv: store{js: o.MQ.JetStream(), replicas: o.MQ.Replicas()}, cfg: &config.Config{}, pipelines: map[string]engine{}}
 	m.load = sandboxed(o.Host, &m.kv)
 	b := &broker{
-		js: o.MQ.JetStream(), limit: m.limit, leaseBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
+		js: o.MQ.JetStream(), link: newLink(), limit: m.limit, leaseBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
 		replicas: o.MQ.Replicas(), suspects: make(turn, 1), losses: losses{known: o.MQ.Losses}, trouble: make(chan struct{}, 1), steady: o.MQ.Steady,
 	}
 	if err := b.connect(ctx, o, m); err != nil {

@@ -48,6 +48,7 @@ type tenure struct {
 	waiting    parking
 	inFlight   int
 	revived    int // of them, parked ones
+	trying     int // of those, in a handler
 	bytes      int64
 	draining   bool
 	releasing  bool
@@ -60,6 +61,8 @@ type tenure struct {
 type entry struct {
 	slot
 	begun  bool
+	held   bool // it waits for the breaker, or for the host
+	behind bool // a drain has left it behind
 	ended  bool // its result is there, and its dead letter stored
 	parked bool // it comes from a parked copy, not from the input
 	failed int  // attempts before, crashes not among them
@@ -71,7 +74,7 @@ type entry struct {
 // reset makes e ready for another message and keeps its memory.
 func (e *entry) reset() {
 	e.forget()
-	e.begun, e.ended, e.parked, e.failed = false, false, false, 0
+	e.begun, e.held, e.behind, e.ended, e.parked, e.failed = false, false, false, false, false, 0
 	e.v, e.outs, e.due = verdict{}, nil, time.Time{}
 }
 
@@ -157,7 +160,7 @@ func (p *tenure) take(fits func(*entry) bool) *entry {
 func (p *tenure) more() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.line) > 0 || len(p.again) > 0
+	return len(p.line) > 0 || len(p.again) > 0 || p.trying > 0
 }
 
 // committed lets go of messages whose results are stored.
@@ -266,17 +269,28 @@ func (p *tenure) drain(ctx context.Context, release bool) error {
 	return err
 }
 
-// cut drops what has not begun, and in the line what is behind it. p.mu is
-// held.
+// cut drops what has not begun, and in the line all that is behind it. What a
+// worker has at this moment is as good as begun when something behind it is.
+// p.mu is held.
 func (p *tenure) cut() {
 	p.releasing = true
+	n := 0
 	for i, e := range p.line {
-		if !e.begun {
-			p.line = p.line[:i]
-			return
+		if e.held {
+			break
+		}
+		if e.begun {
+			n = i + 1
 		}
 	}
+	for _, e := range p.line[n:] {
+		e.behind = true
+	}
+	p.line = p.line[:n]
 }
+
+// dropped reports whether a message is not to begin any more. p.mu is held.
+func (p *tenure) dropped(e *entry) bool { return e.behind || p.releasing && (e.parked || e.held) }
 
 // fail ends the tenure: it cannot commit any more. What it has in work is for
 // the next one, here or elsewhere.

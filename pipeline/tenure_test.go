@@ -1,10 +1,12 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/mqrun/mqrun/host"
 )
@@ -171,5 +173,59 @@ pipelines:
 	r.exactly(2, true)
 	if n := calls.Load(); n != 4 {
 		t.Errorf("%d calls; want 4", n)
+	}
+}
+
+// A stop waits for a message that is tried again, as for those in the line:
+// nothing is handled twice.
+func TestBatchStopWaitsForTheNextAttempt(t *testing.T) {
+	var again atomic.Int64
+	in, gate := make(chan struct{}), make(chan struct{})
+	r := newRig(t, batched, map[string]native{"a": func(m *host.Message, r *host.Result) error {
+		if m.Attempt == 1 {
+			r.Code = host.Retry
+			return nil
+		}
+		again.Add(1)
+		in <- struct{}{}
+		<-gate
+		return echo(m, r)
+	}})
+	r.feed(0, 1)
+	<-in
+	stopped := make(chan error)
+	go func() { stopped <- r.m.Drain(r.ctx()) }()
+	r.eventually(func() error {
+		tn := r.m.engine("orders").(*batch).current()
+		tn.mu.Lock()
+		defer tn.mu.Unlock()
+		if !tn.releasing {
+			return errors.New("not stopping yet")
+		}
+		return nil
+	})
+	close(gate)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	r.restartManager(batched)
+	r.exactly(1, true)
+	if n := again.Load(); n != 1 {
+		t.Errorf("%d second attempts; want 1", n)
+	}
+}
+
+func TestLink(t *testing.T) {
+	l := newLink()
+	lost := l.lost()
+	before, done := l.within(t.Context(), time.Hour)
+	defer done()
+	l.cut()
+	<-lost
+	<-before.Done()
+	after, done := l.within(t.Context(), time.Hour)
+	defer done()
+	if after.Err() != nil {
+		t.Error("the next connection is cut too")
 	}
 }
