@@ -124,8 +124,15 @@ func TestPullGoesOnAfterReconnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	one := make(chan struct{}, 10)
-	p, err := NewPull(nc, PullConfig{Stream: StreamName(), Consumer: "c", Batch: 10, MaxBytes: 2 << 20, Deliver: func(*nats.Msg) { one <- struct{}{} }})
+	// What is on its way when the connection ends comes again after AckWait.
+	if _, err := e.js.UpdateConsumer(t.Context(), StreamName(), jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 100_000, AckWait: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 100)
+	p, err := NewPull(nc, PullConfig{Stream: StreamName(), Consumer: "c", Batch: 10, MaxBytes: 2 << 20, Deliver: func(m *nats.Msg) {
+		_ = m.Ack() // lost with a connection it comes again
+		got <- string(m.Data)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,10 +142,24 @@ func TestPullGoesOnAfterReconnect(t *testing.T) {
 		if err := nc.ForceReconnect(); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Publish(t.Context(), "ingest.a", fmt.Append(nil, i)); err != nil {
+		want := fmt.Sprint(i)
+		if err := e.Publish(t.Context(), "ingest.a", []byte(want)); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "a message after the reconnect", one)
+		for end := time.After(20 * time.Second); ; {
+			select {
+			case data := <-got:
+				p.Credit(1)
+				if data == want {
+					end = nil
+				}
+			case <-end:
+				t.Fatalf("message %s did not come within 20s of the reconnect", want)
+			}
+			if end == nil {
+				break
+			}
+		}
 	}
 	if err := p.Stop(); err != nil {
 		t.Fatal(err)

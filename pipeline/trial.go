@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"os"
 	"slices"
@@ -23,8 +22,7 @@ import (
 type Trial struct {
 	Module string // name@sha256:12 of the one on trial
 
-	walker  *walker
-	chain   *chain
+	stage   stage
 	plugins map[string]*plugin
 }
 
@@ -60,7 +58,7 @@ func OpenTrial(ctx context.Context, rt *host.Runtime, cfg *config.Config, pipeli
 	if int64(len(wasm)) > own.Limits.Module {
 		return nil, wrap(fmt.Errorf("it has %d bytes; plugins.%s.limits.module allows %d", len(wasm), step, own.Limits.Module))
 	}
-	t := &Trial{walker: newWalker(pipeline, &broker{limit: func(string) int64 { return math.MaxInt64 }}, slog.New(slog.DiscardHandler)), plugins: map[string]*plugin{}}
+	t := &Trial{plugins: map[string]*plugin{}}
 	for _, name := range p.Steps {
 		if t.plugins[name] != nil {
 			continue
@@ -82,7 +80,7 @@ func OpenTrial(ctx context.Context, rt *host.Runtime, cfg *config.Config, pipeli
 		}
 		t.plugins[name] = pl
 	}
-	t.chain = chainFor(p, 0, t.plugins, []string{"dlq.>"})
+	t.stage = newStage(pipeline, math.MaxInt64, chainFor(p, 0, t.plugins, []string{"dlq.>"}))
 	return t, nil
 }
 
@@ -93,15 +91,15 @@ func (t *Trial) Close(ctx context.Context) error { return closePlugins(ctx, t.pl
 // run at a time. The error is of the host; a message that fails is an Outcome.
 func (t *Trial) Run(ctx context.Context, d Letter) (Outcome, error) {
 	s := &slot{
-		src: &source{stream: d.Stream}, subject: d.Subject, chain: t.chain, attempt: 1,
+		src: &source{stream: d.Stream}, subject: d.Subject, attempt: 1,
 		msg:  &nats.Msg{Subject: d.Subject, Header: d.Header, Data: d.Data},
 		info: mq.AckInfo{Stream: d.Stream, Sequence: d.Original, Time: d.Time},
 	}
-	w := &walk{pipe: t.walker, s: s}
-	if err := w.run(ctx); err != nil {
+	w, v, err := t.stage.walk(ctx, s)
+	if err != nil {
 		return Outcome{}, fmt.Errorf("try dead letter %d: %w", d.Sequence, err)
 	}
-	v := decide(w.out, 1, t.chain.cfg.Retry, 0.5)
+	defer t.stage.done(s)
 	d.Header, d.Data = nil, nil
 	o := Outcome{Letter: d, Passes: v.action == actAck, Verdict: v.reason, Error: w.text, Outputs: len(w.outs)}
 	switch {
@@ -111,9 +109,6 @@ func (t *Trial) Run(ctx context.Context, d Letter) (Outcome, error) {
 		o.Verdict = "ok"
 	default:
 		o.Step = w.step.name
-	}
-	for _, r := range s.results {
-		t.walker.results.Put(r)
 	}
 	return o, nil
 }

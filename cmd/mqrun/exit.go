@@ -17,6 +17,7 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitInvalid     = 3
+	exitTest        = 4
 	exitInterrupted = 130
 )
 

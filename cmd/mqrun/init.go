@@ -45,7 +45,7 @@ func (c *cli) initProject(dir, lang string) error {
 	if err := s.write(); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
-	next := []string{"mqrun plugin build " + plugin, "mqrun run", "mqrun pub ingest.hello '" + l.example + "'   # in a second terminal"}
+	next := []string{"mqrun plugin build " + plugin, "mqrun test", "mqrun run", "mqrun pub ingest.hello '" + l.example + "'   # in a second terminal"}
 	if dir != "." {
 		next = append([]string{"cd " + dir}, next...)
 	}

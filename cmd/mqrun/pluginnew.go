@@ -43,5 +43,8 @@ func (c *cli) pluginNew(name, lang, dir string) error {
 		return fmt.Errorf("plugin new: %w", err)
 	}
 	module := filepath.Join(to, name+".wasm")
-	return c.printMade(to, len(s), []string{"mqrun plugin build " + to, "mqrun plugin call " + module + " '" + l.example + "'"})
+	return c.printMade(to, len(s), []string{
+		"mqrun plugin build " + to, "mqrun plugin call " + module + " '" + l.example + "'",
+		"and in pipelines.yaml, for mqrun test and mqrun run: plugins: { " + name + ": { module: " + filepath.ToSlash(module) + " } }",
+	})
 }

@@ -49,7 +49,7 @@ other subjects, as pipelines.yaml says, on an embedded NATS JetStream server.`,
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, `info`, warn or error")
 	f.StringVar(&c.logFormat, "log-format", "auto", "`auto`, text or json; auto is coloured text on a terminal")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "print only what was asked for, warnings and errors")
-	root.AddCommand(c.initCommand(), c.runCommand(), c.validateCommand(), c.pubCommand(), c.subCommand(), c.statusCommand(), c.dlqCommand(), c.explainCommand(), c.consumersCommand(), c.streamsCommand(), c.batchCommand(), c.reloadCommand(), c.pluginCommand(), c.versionCommand())
+	root.AddCommand(c.initCommand(), c.runCommand(), c.validateCommand(), c.pubCommand(), c.subCommand(), c.statusCommand(), c.dlqCommand(), c.explainCommand(), c.consumersCommand(), c.streamsCommand(), c.batchCommand(), c.reloadCommand(), c.pluginCommand(), c.testCommand(), c.versionCommand())
 	return root
 }
 

@@ -60,8 +60,11 @@ func (s scaffold) expand(from, dir, name string) error {
 			return err
 		}
 		to := strings.TrimSuffix(e.Name(), ".tmpl")
-		if to == "gitignore" {
+		switch to {
+		case "gitignore":
 			to = ".gitignore"
+		case "plugin.test.yaml":
+			to = name + testSuffix
 		}
 		s[filepath.Join(dir, to)] = b.Bytes()
 	}
