@@ -1,11 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-
-	"errors"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 )
@@ -19,6 +19,20 @@ func (c *cli) pluginCommand() *cobra.Command {
 	}
 	cmd.AddCommand(c.pluginNewCommand(), c.pluginBuildCommand(), c.pluginInspectCommand(), c.pluginCallCommand())
 	return cmd
+}
+
+// userCache is where commands that run plugins without a store keep what they
+// compiled; "" when the system offers no place.
+func userCache() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	dir = filepath.Join(dir, "mqrun")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return ""
+	}
+	return dir
 }
 
 // readModule reads a module's file.

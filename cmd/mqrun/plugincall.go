@@ -158,7 +158,7 @@ func (c *cli) pluginCall(ctx context.Context, o callOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	rt, err := host.New(ctx, host.Options{Logger: slog.New(slog.DiscardHandler)})
+	rt, err := host.New(ctx, host.Options{Logger: slog.New(slog.DiscardHandler), CacheDir: userCache()})
 	if err != nil {
 		return err
 	}

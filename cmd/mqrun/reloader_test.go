@@ -14,9 +14,9 @@ import (
 // load that was cut short is not taken for a bad configuration.
 func TestReloader_stopped(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	applying := make(chan struct{})
+	applying := make(chan struct{}, 10) // more than one apply may be cut short
 	cut := func(ctx context.Context, _ *config.Config) (pipeline.Plan, error) {
-		close(applying)
+		applying <- struct{}{}
 		<-ctx.Done()
 		return pipeline.Plan{}, config.Problems{{File: "pipelines.yaml", Message: "compile: context canceled"}}
 	}
@@ -38,7 +38,6 @@ func TestReloader_stopped(t *testing.T) {
 	if last := r.Last(); last.Problems != nil {
 		t.Errorf("last reload has problems: %q", last.Problems)
 	}
-	applying = make(chan struct{})
 	if err := r.start(ctx, &config.Config{}); !errors.Is(err, errInterrupted) {
 		t.Errorf("a start that was interrupted: %v", err)
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/host"
 	"github.com/mqrun/mqrun/pipeline"
 )
@@ -197,7 +196,7 @@ func (c *cli) testWith(ctx context.Context, configs []string, files []*testFile,
 	if err != nil {
 		return nil, err
 	}
-	rt, err := host.New(ctx, host.Options{Logger: slog.New(slog.DiscardHandler), CacheDir: testCache(cfg)})
+	rt, err := host.New(ctx, host.Options{Logger: slog.New(slog.DiscardHandler), CacheDir: userCache()})
 	if err != nil {
 		return nil, err
 	}
@@ -220,15 +219,6 @@ func (c *cli) testWith(ctx context.Context, configs []string, files []*testFile,
 		}
 	}
 	return results, nil
-}
-
-// testCache keeps compiled plugins where run does, if it is there.
-func testCache(cfg *config.Config) string {
-	dir := cfg.Server.StoreDir
-	if _, err := os.Stat(dir); err != nil {
-		return ""
-	}
-	return filepath.Join(dir, "cache")
 }
 
 func testOne(ctx context.Context, r *pipeline.Rehearsal, f *testFile, c *testCase, o testOptions) (tested, error) {

@@ -59,7 +59,7 @@ func (c *cli) validate(ctx context.Context, files []string) error {
 }
 
 func checkPlugins(ctx context.Context, cfg *config.Config) (config.Problems, error) {
-	rt, err := host.New(ctx, host.Options{})
+	rt, err := host.New(ctx, host.Options{CacheDir: userCache()})
 	if err != nil {
 		return nil, err
 	}
