@@ -59,6 +59,8 @@ func hostiles() []hostile {
 		{name: "chase", limits: some, reason: ReasonTimeout, text: timeOut + " (in chase)"},
 		{name: "divide", limits: some, reason: ReasonTimeout, text: timeOut + " (in divide)"},
 		{name: "200,000 operations in one line", wasm: func() []byte { return straightLine(200_000) }, limits: some, reason: ReasonTimeout, text: timeOut},
+		{name: "a thousand tables", wasm: func() []byte { return withSection(4, 1000, 0x70, 0, 0x80, 0x80, 4) }, load: "cannot be metered: it has more than 64 tables"},
+		{name: "a million globals", wasm: func() []byte { return withSection(6, 1_000_000, 0x7f, 0, opcConst, 0, opcEnd) }, load: "cannot be metered: it has 1000000 globals; 100000 are the most"},
 		{name: "a huge data segment", wasm: func() []byte { return hugeData(33<<20, 1) }, load: "has 33.0 MiB; the limit is 32 MiB (plugins.hostile.limits.module)"},
 		{name: "data beyond the memory", wasm: func() []byte { return hugeData(1<<20, 1) }, load: "trapped"},
 		{name: "a million functions", wasm: func() []byte { return manyFunctions(1_000_000) }, load: "cannot be metered: it has 1000001 functions; 100000 are the most"},

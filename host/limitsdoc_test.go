@@ -178,19 +178,23 @@ func TestTextsOfLimitsAreDocumented(t *testing.T) {
 		"meter":        {"", refused(guest(t, "hostile/wait"), Settings{})},
 		"host.memory":  {"1 MiB", call(Limits{}, (&script{}).do(opGrow, 12).do(opGrow, 1).do(opTrap))},
 
-		"headers of one output":                           {"", call(Limits{}, headers)},
-		"subject of an output":                            {"", call(Limits{}, (&script{}).emit(strings.Repeat("x", subject.MaxLen+1), ""))},
-		"one line of log":                                 {"", log.String()},
-		"stack of a guest":                                {"", call(Limits{Timeout: time.Minute}, (&script{}).do(opRecurse))},
-		"time to compile one module":                      {"100ms", slow},
-		"functions of one module":                         {"", rewritten(manyFunctions(maxFunctions))},
-		"code of one function":                            {"", rewritten(oneFunction(0, bytes.Repeat([]byte{1}, 8_000_000)))},
-		"locals of one function":                          {"", rewritten(oneFunction(50_001, nil))},
-		"loops of one function":                           {"", rewritten(oneFunction(0, bytes.Repeat([]byte{opcLoop, empty, opcEnd}, 65_537)))},
-		"blocks in one another":                           {"", rewritten(deepBlocks(16_385))},
-		"targets of one `br_table":                        {"", rewritten(manyTargets(65_521))},
-		"parameters, or results, of one function":         {"", rewritten(wideType(1001))},
-		"segments and tables that bulk instructions name": {"", rewritten(manyInits(1001))},
+		"headers of one output":                   {"", call(Limits{}, headers)},
+		"subject of an output":                    {"", call(Limits{}, (&script{}).emit(strings.Repeat("x", subject.MaxLen+1), ""))},
+		"one line of log":                         {"", log.String()},
+		"stack of a guest":                        {"", call(Limits{Timeout: time.Minute}, (&script{}).do(opRecurse))},
+		"time to compile one module":              {"100ms", slow},
+		"functions of one module":                 {"", rewritten(manyFunctions(maxFunctions))},
+		"code of one function":                    {"", rewritten(oneFunction(0, bytes.Repeat([]byte{1}, 8_000_000)))},
+		"locals of one function":                  {"", rewritten(oneFunction(50_001, nil))},
+		"loops of one function":                   {"", rewritten(oneFunction(0, bytes.Repeat([]byte{opcLoop, empty, opcEnd}, 65_537)))},
+		"blocks in one another":                   {"", rewritten(deepBlocks(16_385))},
+		"targets of one `br_table":                {"", rewritten(manyTargets(65_521))},
+		"parameters, or results, of one function": {"", rewritten(wideType(1001))},
+		"tables of one module":                    {"", rewritten(withSection(4, 65, 0x70, 0, 0))},
+		"globals of one module":                   {"", rewritten(withSection(6, 100_001, 0x7f, 0, opcConst, 0, opcEnd))},
+		"segments of elements, and of data after neighbours are merged":       {"", rewritten(withSection(9, 100_001, 1, 0, 0))},
+		"elements in all segments":                                            {"", rewritten(withSection(9, 3000, append([]byte{1, 0, 100}, make([]byte, 100)...)...))},
+		"segments and tables that bulk instructions name":                     {"", rewritten(manyInits(1001))},
 		"blocks and locals of all functions, by what compiling them may take": {"", rewritten(manyLoops(20_000, 1000))},
 	} {
 		row := rows[name]
@@ -238,6 +242,14 @@ func TestTextsOfLimitsAreDocumented(t *testing.T) {
 func oneFunction(locals uint32, code []byte) []byte {
 	m := newModule(1)
 	m.handle = m.add(typeHandle, locals, append(code, opcConst, 0)...)
+	return m.bytes()
+}
+
+// withSection has a section of n equal entries.
+func withSection(id byte, n int, entry ...byte) []byte {
+	m := newModule(1)
+	m.extra[id] = append(leb(nil, uint64(n)), bytes.Repeat(entry, n)...)
+	m.handle = m.add(typeHandle, 0, opcConst, 0)
 	return m.bytes()
 }
 

@@ -19,7 +19,7 @@ func prepare(wasm []byte, s *Settings) (out []byte, least int32, err error) {
 		out, err = capTables(wasm, table)
 		return out, 0, err
 	}
-	out, info, err := meter.Rewrite(wasm, meter.Options{TableMax: table, MaxFunctions: maxFunctions, Merge: true})
+	out, info, err := meter.Rewrite(wasm, meter.Options{TableMax: table, MaxFunctions: maxFunctions, LazyTables: lazyTables, Merge: true})
 	var me *meter.Error
 	switch {
 	case err == nil:
@@ -29,6 +29,9 @@ func prepare(wasm []byte, s *Settings) (out []byte, least int32, err error) {
 	}
 	return nil, 0, fmt.Errorf("cannot be metered: it %w; if you trust it, plugins.%s.limits.meter: off runs it without the meter", err, s.Name)
 }
+
+// lazyTables is how many functions of a table are worth filling it late.
+const lazyTables = 256
 
 // maxFunctions of one module. The largest Go programs have some 50,000.
 const maxFunctions = 100_000

@@ -14,6 +14,7 @@ func (m *module) readCode(r *reader) error {
 		return malformed(at, "declares %d functions and has the code of %d", m.defined, n)
 	}
 	m.helpers.start(m)
+	m.addFills()
 	// A check takes about 25 bytes; there is one for a few dozen instructions.
 	out := make([]byte, 0, (r.end-r.pos)*5/4+64)
 	s := &m.code.scan

@@ -35,6 +35,14 @@ const (
 // module could be used up by the check that called tick, over and over.
 const MinRefill = 2 * maxCharge
 
+// What one module may have. A few bytes of each take dozens in every instance.
+const (
+	maxTables   = 64
+	maxGlobals  = 100_000
+	maxElements = 1 << 18 // in all element segments
+	maxSegments = 100_000 // of elements, and of data after merging
+)
+
 // What one function may have. All but depth, loops and helpers are what browsers
 // allow, and far beyond what compilers make; without them a few bytes could ask
 // for gigabytes here or in wazero.

@@ -37,6 +37,9 @@ func (m *module) readData(r *reader) error {
 		return err
 	}
 	if !merge {
+		if m.data > maxSegments {
+			return refused(from, "has %d data segments; %d are the most", m.data, maxSegments)
+		}
 		// Only offsets can name functions, and none that is valid does.
 		m.set(secData, appendU32(nil, uint32(m.data)))
 		m.out[secData] = append(m.out[secData], m.src[from:r.end]...)
@@ -44,6 +47,9 @@ func (m *module) readData(r *reader) error {
 	}
 	c.flush()
 	m.info.SegmentsAfter = c.n
+	if c.n > maxSegments {
+		return refused(from, "has %d data segments; %d are the most", c.n, maxSegments)
+	}
 	m.set(secData, append(appendU32(make([]byte, 0, len(c.out)+5), uint32(c.n)), c.out...))
 	return nil
 }

@@ -18,6 +18,9 @@
 //   - table.grow is charged the whole table, and no table grows beyond
 //     Options.TableMax.
 //
+// With Options.LazyTables a function comes into its table when it is called through
+// it: see lazy.go.
+//
 // The host offers ImportTick in ImportModule, instantiates what Rewrite returns, and
 // sets ExportBudget before each call:
 //
@@ -47,7 +50,8 @@
 // exceptions of before try_table, relaxed SIMD and garbage collection are refused.
 // So are functions of more than 7,654,321 bytes, 50,000 locals, 65,536 loops,
 // 16,384 nested blocks, or a br_table of more than 65,520 targets, and types of more than
-// 1,000 parameters or results, and all together what would take the compiler too
+// 1,000 parameters or results, modules of more than 64 tables, 100,000 globals or
+// segments, or 262,144 elements in them, and all together what would take the compiler too
 // long: see Options.MaxEffort.
 //
 // What is refused is found while parsing. The module is not validated: the compiler

@@ -23,6 +23,7 @@ const (
 	editIndex                   // a replaces an index
 	editBranch                  // a replaces a label; b is the frame that it is of
 	editMemory                  // memory.copy, fill or init: helper b for what is large
+	editLazy                    // before a call through table b
 	editElement                 // an operation on tables: helper b
 )
 
@@ -68,6 +69,8 @@ func (s *scanner) emit(out []byte, start, end int) []byte {
 			out = appendU32(out, uint32(e.a))
 		case editMemory:
 			out = s.memoryOp(out, s.m.src[pos:at], uint32(e.b))
+		case editLazy:
+			out = s.fillFirst(out, uint32(e.b))
 		case editElement:
 			out = append(out, codeCall)
 			out = appendU32(out, uint32(e.b))

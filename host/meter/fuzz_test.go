@@ -26,6 +26,8 @@ func FuzzRewrite(f *testing.F) {
 		f.Add(randomProgram(rand.New(rand.NewPCG(seed, 1))))
 	}
 	f.Add(dataModule([]dataSegment{{8, "ab", ""}, {20, "cd", ""}, {0, "p", "passive"}}, []byte{1, 0, 2}))
+	f.Add(lazyModule(4096).bytes())
+	f.Add(lazySecond().bytes())
 	ctx := context.Background()
 	// Small limits: a fuzzed module may declare the largest memory there is.
 	config := wazero.NewRuntimeConfigCompiler().WithCoreFeatures(allFeatures).WithMemoryLimitPages(1024)
@@ -34,7 +36,7 @@ func FuzzRewrite(f *testing.F) {
 			t.Skip("large")
 		}
 		// Little effort: the compiler has seconds, not minutes.
-		out, info, err := meter.Rewrite(wasm, meter.Options{Merge: true, MaxEffort: 1e7})
+		out, info, err := meter.Rewrite(wasm, meter.Options{Merge: true, LazyTables: 2, MaxEffort: 1e7})
 		if err != nil {
 			var e *meter.Error
 			if !errors.As(err, &e) || out != nil {

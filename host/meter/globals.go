@@ -3,7 +3,11 @@ package meter
 // readGlobals copies the globals and adds the budget after them, so that no
 // index of the module's own moves.
 func (m *module) readGlobals(r *reader) error {
+	at := r.pos
 	n := r.count()
+	if n > maxGlobals {
+		return refused(at, "has %d globals; %d are the most", n, maxGlobals)
+	}
 	m.ownGlobals = n
 	out := make([]byte, 0, r.end-r.pos+16)
 	for ; n > 0 && r.err == nil; n-- {
@@ -55,7 +59,9 @@ func (m *module) readExports(r *reader) error {
 		case externFunc:
 			i = m.moved(m.funcIndex(r))
 		case externTable:
-			i = m.tableIndex(r)
+			if i = m.tableIndex(r); r.err == nil {
+				m.tables[i].fixed = true
+			}
 		case externGlobal:
 			i = m.globalIndex(r)
 		case externMemory, externTag:

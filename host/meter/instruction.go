@@ -60,7 +60,7 @@ func (s *scanner) instruction(op byte) {
 	case opGlobal:
 		s.m.globalIndex(r)
 	case opElements:
-		s.m.tableIndex(r)
+		s.wholeTable()
 	case opMemory:
 		r.memarg()
 	case opPages:
@@ -140,10 +140,11 @@ func (s *scanner) call(kind operands) {
 		s.index(i, pos)
 	} else {
 		sig = s.m.typeIndex(&s.r)
+		edits := len(s.edits)
 		if kind == opIndirect || kind == opTailTable {
-			s.m.tableIndex(&s.r)
+			s.indirect(s.m.tableIndex(&s.r))
 		}
-		s.pay(costCall + sig.arity())
+		s.payBefore(costCall+sig.arity(), edits)
 	}
 	s.leaf = false
 	s.away++

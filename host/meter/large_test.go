@@ -23,12 +23,23 @@ func TestLargeModules(t *testing.T) {
 	functions := newBuilder().section(1, []byte{1, 0x60, 0, 0}).
 		section(3, append([]byte{0xc0, 0x84, 0x3d}, repeat(1_000_000, 0)...)).
 		section(10, append([]byte{0xc0, 0x84, 0x3d}, repeat(1_000_000, 2, 0, end)...)).bytes()
+	segments := newBuilder().function("f", nil, nil, nil, []byte{end}).section(4, []byte{1, 0x70, 0, 10}).
+		section(9, append([]byte{0xc0, 0x84, 0x3d}, repeat(1_000_000, 0, 0x41, 0, end, 1, 0)...)).bytes()
+	var each []byte // one function at the beginning of each table of 32,768
+	for i := range 50_000 {
+		each = append(binary.AppendUvarint(append(each, 2), uint64(i)), 0x41, 0, end, 0, 1, 0)
+	}
+	tables := newBuilder().function("f", nil, nil, nil, []byte{end}).
+		section(4, append([]byte{0xd0, 0x86, 3}, repeat(50_000, 0x70, 0, 0x80, 0x80, 2)...)).
+		section(9, append([]byte{0xd0, 0x86, 3}, each...)).bytes()
 	targets := append([]byte{0x41, 0, 0x0e, 0xc0, 0x84, 0x3d}, repeat(1_000_001, 0)...)
 	for name, c := range map[string]struct {
 		wasm []byte
 		fits bool
 	}{
 		"a million functions":          {functions, true},
+		"a million segments":           {segments, false},
+		"50,000 tables":                {tables, false},
 		"a br_table of a million":      {body(targets), false},
 		"a dispatch of 65,520":         {body([]byte{3, 0x40, 2, 0x40, 2, 0x40, 0x20, 0, 0x0e, 0xf0, 0xff, 3}, repeat(65_521, 1), repeat(3, end)), true},
 		"deep blocks":                  {body(repeat(16_000, 2, 0x40), repeat(16_000, end)), true},
@@ -46,7 +57,7 @@ func TestLargeModules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			out, _, err := meter.Rewrite(c.wasm, meter.Options{MaxEffort: 1 << 62})
+			out, _, err := meter.Rewrite(c.wasm, meter.Options{MaxEffort: 1 << 62, LazyTables: 1})
 			runtime.ReadMemStats(&after)
 			var e *meter.Error
 			if (err == nil) != c.fits || err != nil && !errors.As(err, &e) {

@@ -1,6 +1,9 @@
 package meter
 
-import "strings"
+import (
+	"errors"
+	"strings"
+)
 
 // What a rewritten module imports and exports beside its own.
 const (
@@ -27,6 +30,10 @@ type Options struct {
 	// up to about 25 ns for each, and cannot be interrupted. 0 = 1e9, which is
 	// thirty Go guests of 3 MB.
 	MaxEffort int64
+	// LazyTables lets tables of so many functions or more be filled when they are
+	// called through: an instance is smaller and starts faster. The result needs
+	// reference types. 0 = none.
+	LazyTables int
 	// Merge joins neighbouring data segments where nobody can tell.
 	Merge bool
 }
@@ -38,6 +45,7 @@ type Info struct {
 	Entries int // functions that are charged when they are called
 	Checks  int // charges within long straight code
 	Bulk    int // operations on memory and tables that go through a helper
+	Lazy    int // tables that are filled late
 	// MinRefill is the least that tick may give to this module, at most the
 	// constant of that name.
 	MinRefill int32
@@ -72,7 +80,12 @@ func Rewrite(wasm []byte, o Options) ([]byte, *Info, error) {
 	for _, s := range sections {
 		m.dwarf = m.dwarf || s.name == ".debug_line"
 	}
-	if err := m.read(sections); err != nil {
+	err = m.read(sections)
+	if errors.Is(err, errTableInUse) {
+		m = &module{src: wasm, opts: o, memoryMin: none, dataCount: none, dwarf: m.dwarf, stay: true}
+		err = m.read(sections)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	return m.write(sections), &m.info, nil

@@ -30,18 +30,18 @@ func (s *scanner) misc() {
 		cost = costBulk
 	case miscTableInit:
 		k.a = s.segment(s.m.elements)
-		k.b = s.m.tableIndex(r)
+		k.b = s.wholeTable()
 	case miscElemDrop:
 		s.segment(s.m.elements)
 	case miscTableCopy:
-		k.a, k.b = s.m.tableIndex(r), s.m.tableIndex(r)
+		k.a, k.b = s.wholeTable(), s.wholeTable()
 	case miscTableGrow:
-		k.a = s.m.tableIndex(r)
+		k.a = s.wholeTable()
 		cost = costGrow
 	case miscTableSize:
-		s.m.tableIndex(r)
+		s.wholeTable()
 	case miscTableFill:
-		k.a = s.m.tableIndex(r)
+		k.a = s.wholeTable()
 	}
 	if r.err != nil {
 		return
@@ -61,7 +61,7 @@ func (s *scanner) misc() {
 }
 
 func (s *scanner) replace(kind editKind, k helperKey) {
-	if len(s.m.helpers.bodies) > maxHelpers {
+	if len(s.m.helpers.known) >= maxHelpers {
 		s.r.fail(refused(s.at, "uses bulk instructions on more than %d segments and tables", maxHelpers))
 		return
 	}

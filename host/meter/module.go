@@ -6,6 +6,7 @@ type module struct {
 	opts Options
 	info Info
 	code rewriter
+	stay bool // no table is filled late
 
 	kinds                []byte // parameters of all types
 	types                []signature
@@ -32,8 +33,18 @@ type module struct {
 	helpers helpers
 }
 
-// table: its reference type as written, and what it may grow to.
-type table struct{ ref []byte }
+// table: its reference type as written, and how it is filled: see lazy.go.
+type table struct {
+	ref    []byte
+	lo, hi uint32 // declared minimum, and what it may grow to
+	entry  [2]int // where it lies in the table section
+	fixed  bool   // it stays as it is
+	lazy   bool
+	first  uint32   // its first element that is filled
+	filled int      // how many are, at most
+	funcs  []uint32 // from there, each plus one
+	fill   uint32   // the function that does it
+}
 
 // read goes through every section but the custom ones, in the module's order.
 func (m *module) read(sections []section) error {

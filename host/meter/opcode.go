@@ -52,6 +52,8 @@ const (
 	codeEnd         = 0x0b
 	codeBranch      = 0x0c
 	codeBranchIf    = 0x0d
+	codeBranchTable = 0x0e
+	codeReturn      = 0x0f
 	codeCall        = 0x10
 	codeSelect      = 0x1b
 	codeLocalGet    = 0x20
@@ -59,9 +61,12 @@ const (
 	codeLocalTee    = 0x22
 	codeGlobalGet   = 0x23
 	codeGlobalSet   = 0x24
+	codeTableGet    = 0x25
+	codeTableSet    = 0x26
 	codeMemorySize  = 0x3f
 	codeI32Const    = 0x41
 	codeI64Const    = 0x42
+	codeI32Eqz      = 0x45
 	codeI32LtS      = 0x48
 	codeI32LtU      = 0x49
 	codeI32GeS      = 0x4e
@@ -80,6 +85,8 @@ const (
 	codeF32Copysign = 0x98
 	codeF64Copysign = 0xa6
 	codeI64ExtendU  = 0xad
+	codeRefIsNull   = 0xd1
+	codeRefFunc     = 0xd2
 	codeMisc        = 0xfc
 	codeVector      = 0xfd
 

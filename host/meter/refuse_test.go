@@ -1,6 +1,7 @@
 package meter_test
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -45,6 +46,11 @@ func TestRefusals(t *testing.T) {
 		"50,001 locals": {newBuilder().section(1, []byte{1, 0x60, 0, 0}).section(3, []byte{1, 0}).
 			section(10, append([]byte{1}, sized([]byte{1, 0xd1, 0x86, 3, i32, end})...)).bytes(), "50000 locals", false},
 		"1,001 parameters": {newBuilder().section(1, append([]byte{1, 0x60, 0xe9, 7}, make([]byte, 1002)...)).bytes(), "1001 parameters", false},
+
+		"65 tables":             {newBuilder().section(4, append([]byte{65}, bytes.Repeat([]byte{0x70, 0, 0}, 65)...)).bytes(), "more than 64 tables", false},
+		"100,001 globals":       {newBuilder().section(6, append([]byte{0xa1, 0x8d, 6}, bytes.Repeat([]byte{i32, 0, 0x41, 0, end}, 100_001)...)).bytes(), "100001 globals", false},
+		"100,001 segments":      {newBuilder().section(9, append([]byte{0xa1, 0x8d, 6}, bytes.Repeat([]byte{1, 0, 0}, 100_001)...)).bytes(), "100001 element segments", false},
+		"100,001 data segments": {newBuilder().section(11, append([]byte{0xa1, 0x8d, 6}, bytes.Repeat([]byte{1, 0}, 100_001)...)).bytes(), "100001 data segments", false},
 
 		// These name what is added here, and must not become valid by that.
 		"the budget":               {code(0x41, 0, 0x24, 0), "global 0 of 0", true},

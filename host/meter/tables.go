@@ -47,7 +47,10 @@ func (m *module) readTable(r *reader, out []byte) []byte {
 		}
 		hi = min(hi, declared)
 	}
-	m.tables = append(m.tables, table{ref: ref})
+	m.tables = append(m.tables, table{ref: ref, lo: lo, hi: hi, fixed: !own || initial, entry: [2]int{len(out), 0}})
+	if len(m.tables) > maxTables {
+		r.fail(refused(at, "has more than %d tables", maxTables))
+	}
 	if !own {
 		return nil
 	}
@@ -66,6 +69,7 @@ func (m *module) readTable(r *reader, out []byte) []byte {
 		}
 		out, _, _ = m.constExpr(r, out)
 	}
+	m.tables[len(m.tables)-1].entry[1] = len(out)
 	return out
 }
 

@@ -44,6 +44,7 @@ const skipped = "skipped"
 // side runs a script on modules as they are, or metered.
 type side struct {
 	dir     string
+	options meter.Options
 	metered bool
 	runtime wazero.Runtime
 	modules map[string]api.Module
@@ -53,6 +54,10 @@ type side struct {
 
 func newSide(ctx context.Context, t *testing.T, dir string, features api.CoreFeatures, metered bool) *side {
 	s := &side{dir: dir, metered: metered, modules: map[string]api.Module{}}
+	s.options = meter.Options{Merge: true}
+	if features.IsEnabled(api.CoreFeatureReferenceTypes) {
+		s.options.LazyTables = 1 // as many as can be
+	}
 	s.runtime = wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler().WithCoreFeatures(features))
 	t.Cleanup(func() { _ = s.runtime.Close(ctx) })
 	if metered {
@@ -77,7 +82,7 @@ func (s *side) instantiate(ctx context.Context, path, as string) (api.Module, er
 		return nil, err
 	}
 	if s.metered {
-		if wasm, _, err = meter.Rewrite(wasm, meter.Options{Merge: true}); err != nil {
+		if wasm, _, err = meter.Rewrite(wasm, s.options); err != nil {
 			s.refusal = err.Error()
 			return nil, err
 		}
