@@ -59,8 +59,8 @@ type Runtime struct {
 	cache   *diskCache
 	logger  *slog.Logger
 	compile chan struct{} // one at a time: the compiler takes a core and hundreds of MiB
-	// compileLimit is how long that may take. Nothing can stop wazero's compiler,
-	// whose time grows with the square of some sizes.
+	// compileLimit is how long that may take; see patience. Nothing can stop
+	// wazero's compiler, whose time grows with the square of some sizes.
 	compileLimit time.Duration
 	gate         *gate
 	budget       budget
@@ -172,14 +172,20 @@ func (r *Runtime) load(ctx context.Context, wasm []byte, s *Settings) (*Plugin, 
 // build compiles. When that takes too long, the compiler goes on by itself, and
 // until it has ended nothing else is compiled.
 func (r *Runtime) build(ctx context.Context, wasm []byte, s *Settings) (*engine, error) {
-	limit := time.NewTimer(r.compileLimit)
+	limit := newPatience(r.compileLimit)
 	defer limit.Stop()
-	select {
-	case r.compile <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-limit.C:
-		return nil, fmt.Errorf("compile %s: another module is still being compiled after %v; fix that one, or start mqrun again", s.File, r.compileLimit)
+	for turn := false; !turn; {
+		select {
+		case r.compile <- struct{}{}:
+			turn = true
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-limit.C:
+			if !limit.over() {
+				continue
+			}
+			return nil, fmt.Errorf("compile %s: another module is still being compiled after %v; fix that one, or start mqrun again", s.File, r.compileLimit)
+		}
 	}
 	type result struct {
 		engine   *engine
@@ -199,22 +205,27 @@ func (r *Runtime) build(ctx context.Context, wasm []byte, s *Settings) (*engine,
 			}
 		}
 	}()
-	select {
-	case b := <-built:
-		if b.err != nil {
-			// It may name what the module calls by any name.
-			return nil, fmt.Errorf("compile %s: %s", s.File, headerSafe([]byte(b.err.Error()), 1<<10))
+	for {
+		select {
+		case b := <-built:
+			if b.err != nil {
+				// It may name what the module calls by any name.
+				return nil, fmt.Errorf("compile %s: %s", s.File, headerSafe([]byte(b.err.Error()), 1<<10))
+			}
+			if b.cacheErr != nil {
+				r.logger.Warn("compile cache is not used", "plugin", s.Name, "dir", r.cache.dir, "error", b.cacheErr)
+			}
+			return b.engine, nil
+		case <-ctx.Done():
+			close(gone)
+			return nil, ctx.Err()
+		case <-limit.C:
+			if !limit.over() {
+				continue
+			}
+			close(gone)
+			return nil, fmt.Errorf("%s takes more than %v to compile: its functions are too large or too tangled; split them", s.File, r.compileLimit)
 		}
-		if b.cacheErr != nil {
-			r.logger.Warn("compile cache is not used", "plugin", s.Name, "dir", r.cache.dir, "error", b.cacheErr)
-		}
-		return b.engine, nil
-	case <-ctx.Done():
-		close(gone)
-		return nil, ctx.Err()
-	case <-limit.C:
-		close(gone)
-		return nil, fmt.Errorf("%s takes more than %v to compile: its functions are too large or too tangled; split them", s.File, r.compileLimit)
 	}
 }
 
