@@ -12,6 +12,7 @@ import (
 func (l *loader) check(c *Config) {
 	l.required(l.schema)
 	l.server(c)
+	l.cluster(c)
 	l.nats(c)
 	l.reserved(c)
 	for _, name := range sorted(c.Streams) {

@@ -32,12 +32,13 @@ type Config struct {
 
 // Server is the embedded JetStream server.
 type Server struct {
-	StoreDir   string `koanf:"store_dir"` // absolute
-	MaxBytes   int64  `koanf:"max_bytes"` // of the whole store
-	Sync       Sync   `koanf:"sync"`
-	Listen     string `koanf:"listen"`      // host:port, port 0 = a free one; "" = no listener
-	MaxPayload int64  `koanf:"max_payload"` // bytes of one message, headers included
-	Auth       string `koanf:"auth"`        // "" = a token is made at first start, "none", or the token
+	StoreDir   string  `koanf:"store_dir"` // absolute
+	MaxBytes   int64   `koanf:"max_bytes"` // of the whole store
+	Sync       Sync    `koanf:"sync"`
+	Listen     string  `koanf:"listen"`      // host:port, port 0 = a free one; "" = no listener
+	MaxPayload int64   `koanf:"max_payload"` // bytes of one message, headers included
+	Auth       string  `koanf:"auth"`        // "" = a token is made at first start, "none", or the token
+	Cluster    Cluster `koanf:"cluster"`
 }
 
 // Sync says when a stored message is on the disk: before its PubAck (Always),
@@ -86,7 +87,7 @@ type Stream struct {
 	Discard         string        `koanf:"discard"`      // new
 	DuplicateWindow time.Duration `koanf:"duplicate_window"`
 	Keep            time.Duration `koanf:"keep"`     // how long read messages stay at least; 0 = 2 x duplicate_window
-	Replicas        int           `koanf:"replicas"` // 0 = nats.replicas, or 1
+	Replicas        int           `koanf:"replicas"` // 0 = Config.Replicas
 }
 
 // Plugin is a module with a name and settings.

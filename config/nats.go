@@ -62,11 +62,15 @@ func (l *loader) nats(c *Config) {
 	}
 }
 
-// replicas are copies on different servers, and the embedded one is alone.
+// replicas are copies on different servers.
 func (l *loader) replicas(c *Config) {
 	for _, name := range sorted(c.Streams) {
-		if n := c.Streams[name].Replicas; n > 1 {
-			l.complain("", fmt.Sprintf("%d copies need %d servers; one embedded server keeps 1, a cluster is named by nats.url", n, n), "streams", name, "replicas")
+		n, k := c.Streams[name].Replicas, c.Server.Cluster
+		switch {
+		case n > 1 && k.Name == "":
+			l.complain("", fmt.Sprintf("%d copies need %d servers; one embedded server keeps 1, a cluster is named by nats.url or server.cluster", n, n), "streams", name, "replicas")
+		case k.Name != "" && n > k.Nodes():
+			l.complain("", fmt.Sprintf("%d copies need %d servers; server.cluster has %d", n, n, k.Nodes()), "streams", name, "replicas")
 		}
 	}
 }

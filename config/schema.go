@@ -95,7 +95,11 @@ func schema() field {
 			key("max_payload", size(128*kib, 8*mib), "1MiB"),
 			key("auth", token, ""),
 			free("tls"),
-			free("cluster"),
+			group("cluster",
+				key("name", clusterName, ""),
+				key("listen", port, ""),
+				list("routes", route),
+			),
 		),
 		group("nats",
 			key("url", natsURL, ""),
@@ -203,7 +207,6 @@ func schema() field {
 func notYet() []refusal {
 	return []refusal{
 		{key: "server.tls"},
-		{key: "server.cluster"},
 		{key: "web.token"},
 		{key: "web.tls"},
 		{key: "web.hosts"},

@@ -22,7 +22,7 @@ func EnsureBucket(ctx context.Context, js jetstream.JetStream, want jetstream.Ke
 func ensureBucket(ctx context.Context, js jetstream.JetStream, want jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, want.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = js.CreateKeyValue(ctx, want)
+		kv, err = placed(ctx, want.Replicas, func() (jetstream.KeyValue, error) { return js.CreateKeyValue(ctx, want) })
 		if errors.Is(err, jetstream.ErrBucketExists) { // made by another process in between
 			kv, err = js.KeyValue(ctx, want.Bucket)
 		}

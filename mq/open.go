@@ -84,6 +84,9 @@ func Open(ctx context.Context, o Options) (_ *EmbeddedNATS, err error) {
 	if e.js, err = jetstream.New(e.nc); err != nil {
 		return nil, err
 	}
+	if err := e.awaitCluster(ctx); err != nil {
+		return nil, err
+	}
 	if err := e.askAccount(ctx); err != nil {
 		return nil, fmt.Errorf("ask %s for JetStream: %w", e.where(), Explain(e.nc, err))
 	}
@@ -107,7 +110,11 @@ func (e *EmbeddedNATS) serve(ctx context.Context) (err error) {
 	if e.store, err = openStore(e.opts.StoreDir); err != nil {
 		return err
 	}
-	if e.srv, e.srvLog, err = startServer(ctx, e.opts, e.store.dir); err != nil {
+	n, err := e.store.node(e.opts.Cluster)
+	if err != nil {
+		return err
+	}
+	if e.srv, e.srvLog, err = startServer(ctx, e.opts, n.Name, e.store.dir); err != nil {
 		return err
 	}
 	sync := "always"
@@ -159,9 +166,10 @@ func (e *EmbeddedNATS) askAccount(ctx context.Context) error {
 func (e *EmbeddedNATS) MaxBytes() int64 { return e.opts.MaxBytes }
 
 // Losses are the ends of streams that were missing when the embedded server
-// started, by consumer. Of another server they are not known.
+// started, by consumer. Of another server they are not known, and in a cluster
+// the other nodes have what is missing on one.
 func (e *EmbeddedNATS) Losses() []Loss {
-	if e.srvLog == nil {
+	if e.srvLog == nil || e.opts.Cluster.Name != "" {
 		return nil
 	}
 	e.srvLog.mu.Lock()

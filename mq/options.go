@@ -51,6 +51,11 @@ type Options struct {
 	// together; 0 is 1 MiB. It goes from 128 KiB to 64 MiB. Streams take
 	// [PayloadReserve] less.
 	MaxPayload int
+	// Cluster joins the server to those of other processes.
+	Cluster Cluster
+	// Waiting, if not nil, is told while Open waits for a cluster: what for, and
+	// "" at the end. It must not block.
+	Waiting func(why string)
 	// Socket is the path of a unix socket that takes NATS connections from our
 	// own commands; "" is none. Only the owner may use it.
 	Socket string
@@ -106,6 +111,9 @@ func (o *Options) check() error {
 		return fmt.Errorf("the sync interval %s is negative; 0 syncs always", o.SyncInterval)
 	case o.MaxPayload < minPayload || o.MaxPayload > maxPayload:
 		return fmt.Errorf("the largest payload of %d bytes is out of range; it goes from %d to %d", o.MaxPayload, minPayload, maxPayload)
+	}
+	if err := o.Cluster.check(o); err != nil {
+		return err
 	}
 	return o.checkListen()
 }

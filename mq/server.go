@@ -26,9 +26,9 @@ const (
 
 // startServer starts the embedded server and waits until its streams are
 // recovered, however long that takes, or until ctx is done.
-func startServer(ctx context.Context, o Options, dir string) (*natsserver.Server, *serverLog, error) {
+func startServer(ctx context.Context, o Options, name, dir string) (*natsserver.Server, *serverLog, error) {
 	so := &natsserver.Options{
-		ServerName:         serverName,
+		ServerName:         name,
 		NoSigs:             true,
 		DontListen:         o.Listen == "",
 		JetStream:          true,
@@ -44,6 +44,9 @@ func startServer(ctx context.Context, o Options, dir string) (*natsserver.Server
 		if err := listenOptions(so, o); err != nil {
 			return nil, nil, err
 		}
+	}
+	if err := o.Cluster.join(so, o.Token); err != nil {
+		return nil, nil, err
 	}
 	s, err := natsserver.NewServer(so)
 	if err != nil {
@@ -93,26 +96,34 @@ func awaitServer(ctx context.Context, s *natsserver.Server, started <-chan struc
 	}
 }
 
-// listenOptions tries the address first, because the server treats a clash as
-// the end of the process.
-func listenOptions(so *natsserver.Options, o Options) error {
-	host, port, err := net.SplitHostPort(o.Listen)
+// tryListen tries an address, because the server treats a clash as the end of
+// the process.
+func tryListen(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("%w: %q is not host:port", ErrListen, o.Listen)
+		return "", 0, fmt.Errorf("%w: %q is not host:port", ErrListen, address)
 	}
-	n, err := net.LookupPort("tcp", port)
-	if err != nil {
-		return fmt.Errorf("%w: %q has no port number", ErrListen, o.Listen)
+	if port, err = net.LookupPort("tcp", text); err != nil {
+		return "", 0, fmt.Errorf("%w: %q has no port number", ErrListen, address)
 	}
-	l, err := net.Listen("tcp", o.Listen)
+	l, err := net.Listen("tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w: %s is in use by another program; stop it, or listen on another port", ErrListen, o.Listen)
+		return "", 0, fmt.Errorf("%w: %s is in use by another program; stop it, or listen on another port", ErrListen, address)
 	case err != nil:
-		return fmt.Errorf("%w: %w", ErrListen, err)
+		return "", 0, fmt.Errorf("%w: %w", ErrListen, err)
 	}
 	if err := l.Close(); err != nil {
-		return fmt.Errorf("%w: %w", ErrListen, err)
+		return "", 0, fmt.Errorf("%w: %w", ErrListen, err)
+	}
+	return host, port, nil
+}
+
+// listenOptions opens a listener for clients.
+func listenOptions(so *natsserver.Options, o Options) error {
+	host, n, err := tryListen(o.Listen)
+	if err != nil {
+		return err
 	}
 	if n == 0 {
 		n = natsserver.RANDOM_PORT

@@ -117,7 +117,7 @@ func create(ctx context.Context, js jetstream.JetStream, s StreamSpec) (*jetstre
 	if err != nil {
 		return nil, err
 	}
-	st, err := js.CreateStream(ctx, cfg)
+	st, err := placed(ctx, cfg.Replicas, func() (jetstream.Stream, error) { return js.CreateStream(ctx, cfg) })
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,11 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	a := readiness{Generation: s.o.Pipelines.Generation()}
 	if a.Generation == 0 {
 		a.Pipelines = []pipeline.Status{}
-		answer(w, r, http.StatusServiceUnavailable, "starting: no configuration is applied yet", a)
+		why := "no configuration is applied yet"
+		if p, ok := s.o.Pipelines.(interface{ Waiting() string }); ok && p.Waiting() != "" {
+			why = p.Waiting()
+		}
+		answer(w, r, http.StatusServiceUnavailable, "starting: "+why, a)
 		return
 	}
 	a.Pipelines = s.o.Pipelines.Status()

@@ -83,8 +83,8 @@ func processName() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
-// ask sends a request to every running process and collects the answers. Over
-// the socket there is one.
+// ask sends a request to every running process and collects the answers. Of a
+// server on its own there is one.
 func (c *cli) ask(ctx context.Context, nc *nats.Conn, name string, request []byte, first time.Duration) ([]answer, error) {
 	wrap := func(err error) error { return fmt.Errorf("ask for %s: %w", name, err) }
 	inbox := nc.NewInbox()
@@ -118,7 +118,7 @@ func (c *cli) ask(ctx context.Context, nc *nats.Conn, name string, request []byt
 		if a.Error != "" {
 			return nil, wrap(fmt.Errorf("%s: %s", a.Process, a.Error))
 		}
-		if all = append(all, a); c.server == "" {
+		if all = append(all, a); !c.several {
 			return all, nil
 		}
 	}

@@ -27,6 +27,7 @@ func (c *cli) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if c.server != "" {
+		c.several = true
 		nc, err := mq.Dial(ctx, mq.Options{URL: c.server}, opts...)
 		if errors.Is(err, nats.ErrNoServers) {
 			return nil, fmt.Errorf("connect to %s: nobody answers there; %w", mq.Redacted(c.server), mq.ErrNotRunning)
@@ -38,6 +39,7 @@ func (c *cli) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	if err != nil {
 		return nil, err
 	}
+	c.several = cluster.URL != "" || server.Cluster.Name != ""
 	if cluster.URL != "" {
 		nc, err := mq.Dial(ctx, remote(&config.Config{Server: server, NATS: cluster}), opts...)
 		if errors.Is(err, nats.ErrNoServers) {

@@ -23,6 +23,7 @@ type cli struct {
 	server, output, logLevel, logFormat string
 	watch                               string
 	quiet                               bool
+	several                             bool // processes may answer
 }
 
 func (c *cli) root() *cobra.Command {

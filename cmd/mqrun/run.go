@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -83,7 +82,11 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 		}
 		defer listener.Close()
 	}
-	q, err := openQueue(ctx, cfg, log)
+	l := &live{}
+	r := newReloader(load, l.Apply, files, log)
+	stopWeb, failed := serveWeb(listener, l, r, log)
+	defer func() { err = also(err, stopWeb()) }() // when the start fails
+	q, err := openQueue(ctx, cfg, l.waits, log)
 	if err != nil {
 		return err
 	}
@@ -101,9 +104,7 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
-	l := &live{Manager: m}
-	r := newReloader(load, m.Apply, files, log)
-	stopWeb, failed := serveWeb(listener, l, r, log)
+	l.open(q, m)
 	defer func() { err = also(err, stopWeb()) }()
 	stopAPI, err := serveAPI(q, endpoints(l, r), log)
 	if err != nil {
@@ -145,7 +146,8 @@ func also(err, more error) error {
 	return errors.Join(err, more)
 }
 
-func openQueue(ctx context.Context, cfg *config.Config, log *slog.Logger) (*mq.EmbeddedNATS, error) {
+// openQueue opens the server. waiting is told what a cluster waits for.
+func openQueue(ctx context.Context, cfg *config.Config, waiting func(string), log *slog.Logger) (*mq.EmbeddedNATS, error) {
 	s := cfg.Server
 	if cfg.NATS.URL != "" {
 		// The crash journal and the compiled modules lie here all the same.
@@ -163,8 +165,11 @@ func openQueue(ctx context.Context, cfg *config.Config, log *slog.Logger) (*mq.E
 	if !s.Sync.Always {
 		o.SyncInterval = s.Sync.Interval
 	}
+	if k := s.Cluster; k.Name != "" {
+		o.Cluster, o.Replicas, o.Waiting = mq.Cluster{Name: k.Name, Listen: k.Listen, Routes: k.All()}, cfg.Replicas(), waiting
+	}
 	switch {
-	case s.Listen == "":
+	case s.Listen == "" && s.Cluster.Name == "":
 	case s.Auth == authNone:
 		o.NoAuth = true
 	case s.Auth != "":
@@ -178,28 +183,11 @@ func openQueue(ctx context.Context, cfg *config.Config, log *slog.Logger) (*mq.E
 	return mq.Open(ctx, o)
 }
 
-// live is the manager as the web sees it: not ready once it stops.
-type live struct {
-	*pipeline.Manager
-	stopping atomic.Bool
-}
-
-// Status is the manager's, but stopped while draining.
-func (l *live) Status() []pipeline.Status {
-	all := l.Manager.Status()
-	if l.stopping.Load() {
-		for i := range all {
-			all[i].State, all[i].Why = pipeline.StateStopped, "mqrun is stopping"
-		}
-	}
-	return all
-}
-
 func (l *live) drain(ctx context.Context, grace time.Duration) error {
 	l.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
-	if err := l.Drain(ctx); err != nil {
+	if err := l.manager.Load().Drain(ctx); err != nil {
 		return fmt.Errorf("stop pipelines: %w", err)
 	}
 	return nil
@@ -214,9 +202,13 @@ func serveWeb(l net.Listener, p web.Pipelines, r web.Reloader, log *slog.Logger)
 	s := web.New(web.Options{Pipelines: p, Reloader: r, Logger: log})
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
-	return func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), webGrace)
-		defer cancel()
-		return s.Close(ctx)
+	var once sync.Once
+	return func() (err error) {
+		once.Do(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), webGrace)
+			defer cancel()
+			err = s.Close(ctx)
+		})
+		return err
 	}, ended
 }

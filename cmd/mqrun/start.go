@@ -17,7 +17,8 @@ type started struct {
 	Config    []string       `json:"config"`
 	Store     string         `json:"store"`
 	Sync      string         `json:"sync,omitempty"`
-	Replicas  int            `json:"replicas,omitempty"` // on a server that is not ours
+	Replicas  int            `json:"replicas,omitempty"` // on a cluster
+	Cluster   string         `json:"cluster,omitempty"`  // of embedded servers
 	NATS      string         `json:"nats,omitempty"`     // without the token
 	TokenFile string         `json:"token_file,omitempty"`
 	Web       string         `json:"web,omitempty"`
@@ -39,6 +40,9 @@ func (c *cli) printStart(cfg *config.Config, q *mq.EmbeddedNATS, l net.Listener)
 		s.NATS, s.Sync, s.Replicas = mq.Redacted(cfg.NATS.URL), "", q.Replicas()
 	case !cfg.Server.Sync.Always:
 		s.Sync = cfg.Server.Sync.Interval.String()
+	}
+	if k := cfg.Server.Cluster; k.Name != "" && cfg.NATS.URL == "" {
+		s.Cluster, s.Replicas = k.Name, q.Replicas()
 	}
 	if cfg.Server.Listen != "" && cfg.NATS.URL == "" {
 		s.NATS = q.GetServer().ClientURL()
@@ -86,6 +90,9 @@ func (s started) rows(cfg *config.Config) [][]string {
 		rows = append(rows,
 			[]string{"store", fmt.Sprintf("%s, at most %s, %s", s.Store, size(cfg.Server.MaxBytes), durable)},
 			[]string{"nats", client})
+		if k := cfg.Server.Cluster; s.Cluster != "" {
+			rows = append(rows, []string{"cluster", fmt.Sprintf("%s of %d nodes, %d replicas; this one listens on %s", k.Name, k.Nodes(), s.Replicas, k.Listen)})
+		}
 	}
 	rows = append(rows, []string{"web", url})
 	for i, p := range s.Pipelines {
