@@ -16,6 +16,8 @@ import (
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Cluster joins the embedded servers of several processes into one JetStream
@@ -220,4 +222,40 @@ func placed[T any](ctx context.Context, replicas int, create func() (T, error)) 
 			return st, err
 		}
 	}
+}
+
+// unsettledWait is how long a start waits for a cluster that has a quorum but
+// whose streams still elect leaders: some ten seconds after a node was killed.
+const unsettledWait = 2 * time.Minute
+
+// Settled repeats f while the cluster of embedded servers does not answer: each
+// stream elects its own leader. A server on its own is asked once.
+func (e *EmbeddedNATS) Settled(ctx context.Context, f func() error) error {
+	for begin := time.Now(); ; {
+		err := f()
+		if e.opts.Cluster.Name == "" || e.srv == nil || !unsettled(err) || ctx.Err() != nil || time.Since(begin) > unsettledWait {
+			return err
+		}
+		e.log.Warn("the cluster does not answer yet; trying again", "error", err)
+		select {
+		case <-time.After(20 * quorumEvery):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func unsettled(err error) bool {
+	for _, target := range []error{context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	// Of a stream that another node makes at this moment some know and others do not.
+	for _, code := range []jetstream.ErrorCode{codeUnavailable, codeNoPeers, jetstream.JSErrCodeStreamNotFound, jetstream.JSErrCodeStreamNameInUse} {
+		if hasCode(err, code) {
+			return true
+		}
+	}
+	return errors.Is(err, jetstream.ErrBucketNotFound)
 }

@@ -86,6 +86,7 @@ func (c *trio) heard(text string) bool {
 }
 
 func TestThreeNodesAreOneCluster(t *testing.T) {
+	t.Parallel()
 	c := newTrio(t)
 	// The first one alone waits, and says what for.
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -185,4 +186,31 @@ func TestStoreOfANode(t *testing.T) {
 			t.Errorf("got %v; want %q", err, tt.want)
 		}
 	}
+}
+
+// A node that does not know the token stays outside.
+func TestNodeWithAnotherToken(t *testing.T) {
+	t.Parallel()
+	c := newTrio(t)
+	var l logs
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range 2 {
+		o := c.options(i)
+		o.Logger = l.logger()
+		if i == 1 {
+			o.Token = "another"
+		}
+		wg.Go(func() {
+			if _, err := mq.Open(ctx, o); err == nil {
+				t.Error("it is open")
+			}
+		})
+	}
+	until(t, "the log says why", func() bool { return strings.Contains(l.String(), "uthorization") })
+	if c.heard("2 of 3") {
+		t.Error("it has joined")
+	}
+	cancel()
+	wg.Wait()
 }

@@ -87,7 +87,7 @@ func Open(ctx context.Context, o Options) (_ *EmbeddedNATS, err error) {
 	if err := e.awaitCluster(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.askAccount(ctx); err != nil {
+	if err := e.Settled(ctx, func() error { return e.askAccount(ctx) }); err != nil {
 		return nil, fmt.Errorf("ask %s for JetStream: %w", e.where(), Explain(e.nc, err))
 	}
 	if e.srv != nil {

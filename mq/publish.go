@@ -104,6 +104,7 @@ const (
 	codeStorageExceeded       jetstream.ErrorCode = 10047
 	codeSubjectOverlap        jetstream.ErrorCode = 10065
 	codeNoPeers               jetstream.ErrorCode = 10005
+	codeUnavailable           jetstream.ErrorCode = 10008
 	codeNoCluster             jetstream.ErrorCode = 10074
 	codeStoreFailed           jetstream.ErrorCode = 10077
 	codeTooManyRequests       jetstream.ErrorCode = 10167

@@ -29,6 +29,7 @@ type process struct {
 	cmd *exec.Cmd
 	started
 	stderr *lockedBuffer
+	ready  chan error
 	ended  chan struct{}
 	code   int // once ended
 }
@@ -87,7 +88,15 @@ func mqrunCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
 // startRun returns once everything runs.
 func startRun(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	p := &process{dir: dir, stderr: &lockedBuffer{}, ended: make(chan struct{})}
+	p := beginRun(t, dir, args...)
+	p.up(t)
+	return p
+}
+
+// beginRun returns at once.
+func beginRun(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	p := &process{dir: dir, stderr: &lockedBuffer{}, ready: make(chan error, 1), ended: make(chan struct{})}
 	p.cmd = mqrunCommand(t, dir, append([]string{"run", "-o", "json"}, args...)...)
 	p.cmd.Stderr = p.stderr
 	out, err := p.cmd.StdoutPipe()
@@ -97,9 +106,8 @@ func startRun(t *testing.T, dir string, args ...string) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ready := make(chan error, 1)
 	go func() {
-		ready <- json.NewDecoder(out).Decode(&p.started)
+		p.ready <- json.NewDecoder(out).Decode(&p.started)
 		p.code = exitCodeOf(p.cmd.Wait())
 		close(p.ended)
 	}()
@@ -110,8 +118,14 @@ func startRun(t *testing.T, dir string, args ...string) *process {
 			t.Logf("stderr of mqrun run:\n%s", p.stderr)
 		}
 	})
+	return p
+}
+
+// up waits until everything runs.
+func (p *process) up(t *testing.T) {
+	t.Helper()
 	select {
-	case err := <-ready:
+	case err := <-p.ready:
 		if err != nil {
 			<-p.ended
 			t.Fatalf("mqrun run ended with %d: %v", p.code, err)
@@ -119,7 +133,6 @@ func startRun(t *testing.T, dir string, args ...string) *process {
 	case <-time.After(patience):
 		t.Fatal("mqrun run does not start")
 	}
-	return p
 }
 
 func exitCodeOf(err error) int {

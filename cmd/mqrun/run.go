@@ -98,8 +98,12 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 		return err
 	}
 	defer func() { err = also(err, rt.Close(context.WithoutCancel(ctx))) }()
-	m, err := pipeline.Open(ctx, pipeline.Options{
-		MQ: q, Host: rt, Logger: log, StoreDir: cfg.Server.StoreDir,
+	var m *pipeline.Manager
+	err = q.Settled(ctx, func() (err error) {
+		m, err = pipeline.Open(ctx, pipeline.Options{
+			MQ: q, Host: rt, Logger: log, StoreDir: cfg.Server.StoreDir,
+		})
+		return err
 	})
 	if err != nil {
 		return err
@@ -113,7 +117,7 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 	defer stopAPI()
 	defer func() { err = also(err, l.drain(ctx, drain)) }()
 
-	if err := r.start(ctx, cfg); err != nil {
+	if err := q.Settled(ctx, func() error { return r.start(ctx, cfg) }); err != nil {
 		return err
 	}
 	if err := c.printStart(cfg, q, listener); err != nil {
