@@ -46,6 +46,7 @@ const (
 type bench struct {
 	options
 	name     string
+	once     bool // no call of the guest may be done twice
 	dir      string
 	rounds   int
 	random   *rand.Rand
@@ -53,6 +54,9 @@ type bench struct {
 	way      way    // of options.commit
 	settings string // of both pipelines
 	kinds    []string
+	more     string              // figures of the scenario's own
+	spare    int                 // calls that may be done again: what a crash had in work
+	taken    map[string][]string // by stream: what damage took, with a word of mqrun's
 
 	head    string // of the configuration: server or nats
 	url     string // where we connect
@@ -70,7 +74,7 @@ type bench struct {
 	next   int
 }
 
-func newBench(name string, o options, rounds int, out io.Writer) (*bench, error) {
+func newBench(s scenario, o options, rounds int, out io.Writer) (*bench, error) {
 	w, ok := ways[o.commit]
 	if !ok {
 		return nil, fmt.Errorf("there is no commit %q", o.commit)
@@ -80,7 +84,7 @@ func newBench(name string, o options, rounds int, out io.Writer) (*bench, error)
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
 	b := &bench{
-		options: o, name: name, way: w, dir: dir, rounds: rounds, out: out, logs: newLogs(), kinds: mixed,
+		options: o, name: s.name, once: s.once, way: w, dir: dir, rounds: rounds, out: out, logs: newLogs(), kinds: mixed, taken: map[string][]string{},
 		random: rand.New(rand.NewPCG(o.seed, 0)), settings: "ack_wait: 2s, max_in_flight: 128, commit: " + o.commit,
 	}
 	if err := os.WriteFile(filepath.Join(dir, "work.wasm"), guest, 0o600); err != nil {
@@ -134,7 +138,7 @@ func (b *bench) connect(ctx context.Context) error {
 
 // run starts a mqrun process with the configuration and waits until it is up.
 func (b *bench) run(ctx context.Context) (*mqprocess.Process, error) {
-	p, err := mqprocess.Start(ctx, b.bin, b.config(), b.logs.of(), "--log-format", "json")
+	p, err := mqprocess.Start(ctx, b.bin, b.config(), b.logs.of(len(b.proc)), "--log-format", "json")
 	if err != nil {
 		return nil, err
 	}

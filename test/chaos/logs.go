@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,25 +15,28 @@ import (
 // own by their text; it keeps the last of those.
 type logs struct {
 	mu    sync.Mutex
-	calls map[string]int // pipeline and input
+	calls map[string][]int // by pipeline and input: the processes that were called with it
 	said  map[string]int
 	last  []string
 }
 
-func newLogs() *logs { return &logs{calls: map[string]int{}, said: map[string]int{}} }
+func newLogs() *logs { return &logs{calls: map[string][]int{}, said: map[string]int{}} }
 
 const keptLines = 40
 
-// of is where one process logs to.
-func (l *logs) of() io.Writer { return &lines{take: l.line} }
+// of is where a process logs to.
+func (l *logs) of(process int) io.Writer {
+	return &lines{take: func(text []byte) { l.line(process, text) }}
+}
 
-func (l *logs) line(text []byte) {
+func (l *logs) line(process int, text []byte) {
 	var line struct{ Msg, Source, Pipeline string }
 	err := json.Unmarshal(text, &line)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil && line.Source == "log" {
-		l.calls[line.Pipeline+" "+line.Msg]++
+		key := line.Pipeline + " " + line.Msg
+		l.calls[key] = append(l.calls[key], process)
 		return
 	}
 	l.said[line.Msg]++
@@ -46,8 +50,22 @@ func (l *logs) handled() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
-	for _, k := range l.calls {
-		n += k
+	for _, by := range l.calls {
+		n += len(by)
+	}
+	return n
+}
+
+// needless is how many inputs were handled again although no process that was
+// killed had begun them. It counts right where every input takes one call.
+func (l *logs) needless(killed []int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, by := range l.calls {
+		if len(by) > 1 && !slices.ContainsFunc(by, func(p int) bool { return slices.Contains(killed, p) }) {
+			n++
+		}
 	}
 	return n
 }

@@ -1,6 +1,9 @@
 // Command chaos tries to break what the delivery promises, and counts:
 //
-//	go run ./test/chaos [-short] [-seed N] [-rounds N] [kill cluster network operator disk stop reload]
+//	go run ./test/chaos [-short] [-seed N] [-rounds N] [SCENARIO...]
+//
+// The scenarios are kill, cluster, slow, network, answers, operator, damage,
+// disk, stop and reload; without a name all of them run.
 //
 // Each scenario runs two chained pipelines with a WebAssembly guest in real
 // mqrun processes, feeds them, does its harm again and again, waits until
@@ -40,7 +43,8 @@ func main() { os.Exit(doMain(os.Stdout, os.Stderr, os.Args[1:])) }
 // scenario does harm to a bench for a number of rounds.
 type scenario struct {
 	name        string
-	short, long int // rounds
+	short, long int  // rounds
+	once        bool // no call of the guest is done twice
 	run         func(context.Context, *bench) error
 }
 
@@ -53,13 +57,16 @@ type options struct {
 
 func scenarios() []scenario {
 	return []scenario{
-		{"kill", 8, 50, kill},
-		{"cluster", 4, 30, cluster},
-		{"network", 5, 60, network},
-		{"operator", 6, 40, operator},
-		{"disk", 1, 5, disk},
-		{"stop", 6, 40, stop},
-		{"reload", 6, 40, reload},
+		{"kill", 8, 50, false, kill},
+		{"cluster", 4, 30, false, cluster},
+		{"slow", 2, 20, false, slow},
+		{"network", 4, 60, false, network},
+		{"answers", 3, 30, true, answers},
+		{"operator", 6, 40, false, operator},
+
+		{"disk", 2, 10, false, disk},
+		{"stop", 6, 40, true, stop},
+		{"reload", 6, 40, true, reload},
 	}
 }
 
@@ -112,7 +119,7 @@ func one(ctx context.Context, s scenario, o options, rounds int, limit time.Dura
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
 		return err
 	}
-	b, err := newBench(s.name, o, rounds, stdout)
+	b, err := newBench(s, o, rounds, stdout)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ type proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	deaf  [2]bool // swallow what comes from the client, from the server
+	deaf  [2]bool                            // swallow what comes from the client, from the server
+	drop  func(subject, payload []byte) bool // set before the first connection
 	wg    sync.WaitGroup
 }
 
@@ -58,7 +59,12 @@ func (p *proxy) serve(c net.Conn) {
 	p.mu.Unlock()
 	var wg sync.WaitGroup
 	wg.Go(func() { p.carry(s, c, fromClient) })
-	p.carry(c, s, fromServer)
+	if p.drop != nil {
+		_ = filter(c, s, p.drop)
+		_ = c.Close()
+	} else {
+		p.carry(c, s, fromServer)
+	}
 	wg.Wait()
 	p.mu.Lock()
 	delete(p.conns, c)
