@@ -100,10 +100,7 @@ func (l ledger) compare(now ledger) []Damage {
 		case !is.Created.Equal(was.Created):
 			d.Anew, d.Missing = true, was.Messages
 		default:
-			d.End = was.Last - min(is.Last, was.Last)
-			if !was.Trims {
-				d.Missing = was.missing(is)
-			}
+			d.End, d.Missing = was.lost(is)
 		}
 		if d.End+d.Missing > 0 {
 			all = append(all, d)
@@ -113,16 +110,24 @@ func (l ledger) compare(now ledger) []Damage {
 	return all
 }
 
-// missing is how many messages are not there that were, up to the last one that
-// is.
-func (was lastSeen) missing(is lastSeen) uint64 {
-	holes := uint64(max(0, is.Deleted-was.Deleted))
-	if is.First <= was.First {
-		return holes
+// lost is how many messages are not there that were: at the end, and before it.
+// A stream that drops messages by itself may have done so before it.
+func (was lastSeen) lost(is lastSeen) (end, before uint64) {
+	if is.Last > was.Last { // it went on after the look
+		if is.First > was.First {
+			before = min(is.First, was.Last+1) - was.First
+			before -= min(uint64(was.Deleted), before)
+		}
+		before += uint64(max(0, is.Deleted-was.Deleted))
+	} else {
+		end = min(was.Last-is.Last, was.Messages)
+		before = was.Messages - min(is.Messages, was.Messages)
+		before -= min(end, before)
 	}
-	// Its beginning is gone. When all of it is, the first one is the next one.
-	gone := min(is.First, was.Last+1) - was.First
-	return holes + gone - min(uint64(was.Deleted), gone)
+	if was.Trims {
+		before = 0
+	}
+	return end, before
 }
 
 // readLedger is empty when there is none, or none that can be read.

@@ -17,10 +17,13 @@ type logs struct {
 	mu    sync.Mutex
 	calls map[string][]int // by pipeline and input: the processes that were called with it
 	said  map[string]int
+	named map[string]int // messages of a stream that mqrun said to be lost
 	last  []string
 }
 
-func newLogs() *logs { return &logs{calls: map[string][]int{}, said: map[string]int{}} }
+func newLogs() *logs {
+	return &logs{calls: map[string][]int{}, said: map[string]int{}, named: map[string]int{}}
+}
 
 const keptLines = 40
 
@@ -30,7 +33,10 @@ func (l *logs) of(process int) io.Writer {
 }
 
 func (l *logs) line(process int, text []byte) {
-	var line struct{ Msg, Source, Pipeline string }
+	var line struct {
+		Msg, Source, Pipeline, Stream string
+		Lost                          int
+	}
 	err := json.Unmarshal(text, &line)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,6 +46,7 @@ func (l *logs) line(process int, text []byte) {
 		return
 	}
 	l.said[line.Msg]++
+	l.named[line.Stream] += line.Lost
 	if l.last = append(l.last, string(text)); len(l.last) > keptLines {
 		l.last = l.last[1:]
 	}
@@ -75,6 +82,13 @@ func (l *logs) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.said[text]
+}
+
+// lost is how many messages of a stream mqrun has said to be lost.
+func (l *logs) lost(stream string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.named[stream]
 }
 
 // await waits until mqrun has said it more than n times.

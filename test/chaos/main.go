@@ -63,7 +63,7 @@ func scenarios() []scenario {
 		{"network", 4, 60, false, network},
 		{"answers", 3, 30, true, answers},
 		{"operator", 6, 40, false, operator},
-
+		{"damage", 6, 60, false, damage},
 		{"disk", 2, 10, false, disk},
 		{"stop", 6, 40, true, stop},
 		{"reload", 6, 40, true, reload},
