@@ -35,15 +35,16 @@ demo: build plugins ## run pipelines.yaml over 1,732 real messages and count wha
 test: ## go test in every module
 	@$(call each,$(GO) test $(ARGS) ./...)
 
-chaos-short: build ## try to break the delivery, at most a minute for each way and seed
-	@for round in 1 2 3; do $(GO) run ./test/chaos -short -rounds 3 kill || exit 1; done
-	@$(GO) run ./test/chaos -short cluster network operator disk stop reload
-	@$(GO) run ./test/chaos -short -commit batch -rounds 3 kill cluster network operator stop reload
-	@$(GO) run ./test/chaos -short -commit batch disk
+chaos-short: build ## try to break the delivery, a minute at most for each way and seed
+	@$(GO) build -o bin/chaos ./test/chaos
+	@for round in 1 2 3; do bin/chaos -short kill || exit 1; done
+	@bin/chaos -short cluster slow network answers operator damage disk stop reload
+	@bin/chaos -short -commit batch kill cluster network operator disk stop reload
 
 chaos: build ## the same for longer, about an hour
-	@$(GO) run ./test/chaos
-	@$(GO) run ./test/chaos -commit batch
+	@$(GO) build -o bin/chaos ./test/chaos
+	@bin/chaos
+	@bin/chaos -commit batch kill cluster network operator disk stop reload
 
 race: ## go test -race in every module
 	@$(call each,CGO_ENABLED=1 $(GO) test -race $(ARGS) ./...)

@@ -8,10 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/mqrun/mqrun/test/mqprocess"
 )
 
 // errElsewhere is no error: the scenario ran and counted in a namespace.
@@ -20,8 +23,9 @@ var errElsewhere = errors.New("ran elsewhere")
 const tmpfsSize = 96 << 20
 
 // disk fills the store's disk under load, waits until publishes are refused,
-// makes room again and expects all that was confirmed. The disk is a tmpfs in a
-// mount namespace of its own.
+// makes room again and expects all that was confirmed. Every other time the
+// process is killed and started again while the disk is full. The disk is a
+// tmpfs in a mount namespace of its own.
 func disk(ctx context.Context, b *bench) error {
 	if b.inside == "" {
 		return b.unshare(ctx)
@@ -55,19 +59,22 @@ func disk(ctx context.Context, b *bench) error {
 		if !refused {
 			return errors.New("no publish was refused on a full disk")
 		}
+		if b.done%2 == 1 {
+			p.Kill()
+			if p, err = b.runFull(ctx); err != nil {
+				return err
+			}
+		}
 		if err := os.Remove(filler); err != nil {
 			return err
 		}
-		// The server may have given up on the disk for good: then it takes a
-		// restart, which must find all that was confirmed.
-		if !b.works(ctx, 10*time.Second) {
-			fmt.Fprintln(b.out, "disk: JetStream does not come back by itself; restarted")
-			if err := p.Stop(ctx); err != nil {
-				p.Kill()
-			}
+		if p == nil {
 			if p, err = b.run(ctx); err != nil {
 				return err
 			}
+		}
+		if !b.works(ctx, 20*time.Second) {
+			return errors.New("nothing is stored although there is room again")
 		}
 		if err := b.feed(ctx, perRound); err != nil {
 			return err
@@ -80,7 +87,27 @@ func disk(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// unshare runs the scenario again where it may mount.
+// runFull starts mqrun on the full disk. It may come up, or end and say why.
+func (b *bench) runFull(ctx context.Context) (*mqprocess.Process, error) {
+	try, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	p, err := b.run(try)
+	if err == nil {
+		fmt.Fprintln(b.out, "disk: started while it is full")
+		return p, nil
+	}
+	if try.Err() != nil {
+		return nil, fmt.Errorf("on a full disk it neither comes up nor ends: %w", err)
+	}
+	if !strings.Contains(b.logs.tail(), "no space left on device") {
+		return nil, fmt.Errorf("it ends on a full disk and does not say why: %w", err)
+	}
+	fmt.Fprintln(b.out, "disk: not started while it is full")
+	return nil, nil //nolint:nilnil // none runs, as it may be
+}
+
+// unshare runs the scenario again where it may mount: in a mount namespace of
+// root's, or of a user namespace where somebody else may make one.
 func (b *bench) unshare(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -90,11 +117,16 @@ func (b *bench) unshare(ctx context.Context) error {
 	if err := os.Mkdir(mount, 0o700); err != nil {
 		return err
 	}
-	script := `mount -t tmpfs -o size="$1" tmpfs "$2" && exec "$3" -bin "$4" -rounds "$5" -seed "$6" -commit "$7" -inside "$2" disk`
-	cmd := exec.CommandContext(ctx, "unshare", "-m", "sh", "-c", script, "sh", strconv.Itoa(tmpfsSize), mount, self, b.bin, strconv.Itoa(b.rounds), strconv.FormatUint(b.seed, 10), b.commit)
+	how := []string{"-m"}
+	if os.Getuid() != 0 {
+		how = []string{"-U", "-r", "-m"}
+	}
+	args := append(how, "sh", "-c", `mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"`, "sh", strconv.Itoa(tmpfsSize), mount,
+		self, "-bin", b.bin, "-rounds", strconv.Itoa(b.rounds), "-seed", strconv.FormatUint(b.seed, 10), "-commit", b.commit, "-short="+strconv.FormatBool(b.short), "-inside", mount, "disk")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "unshare", args...) // it has the same limit
 	cmd.Stdout, cmd.Stderr = b.out, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("in a mount namespace (needs the right to make one): %w", err)
+		return fmt.Errorf("in a mount namespace (needs the right to make one and to mount there): %w", err)
 	}
 	return errElsewhere
 }

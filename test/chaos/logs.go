@@ -47,6 +47,9 @@ func (l *logs) line(process int, text []byte) {
 	}
 	l.said[line.Msg]++
 	l.named[line.Stream] += line.Lost
+	if strings.HasPrefix(line.Msg, "work: ") { // a verdict on one message
+		return
+	}
 	if l.last = append(l.last, string(text)); len(l.last) > keptLines {
 		l.last = l.last[1:]
 	}

@@ -38,6 +38,13 @@ import (
 	"time"
 )
 
+// The limits of a scenario: what is not done by then never will be, even on a
+// slow machine.
+const (
+	longLimit  = 15 * time.Minute
+	shortLimit = 4 * time.Minute
+)
+
 func main() { os.Exit(doMain(os.Stdout, os.Stderr, os.Args[1:])) }
 
 // scenario does harm to a bench for a number of rounds.
@@ -52,21 +59,21 @@ type scenario struct {
 type options struct {
 	bin, commit, inside string
 	seed                uint64
-	keep                bool
+	keep, short         bool
 }
 
 func scenarios() []scenario {
 	return []scenario{
-		{"kill", 8, 50, false, kill},
-		{"cluster", 4, 30, false, cluster},
-		{"slow", 2, 20, false, slow},
-		{"network", 4, 60, false, network},
-		{"answers", 3, 30, true, answers},
-		{"operator", 6, 40, false, operator},
+		{"kill", 3, 50, false, kill},
+		{"cluster", 2, 30, false, cluster},
+		{"slow", 1, 20, false, slow},
+		{"network", 3, 60, false, network},
+		{"answers", 1, 30, true, answers},
+		{"operator", 5, 40, false, operator},
 		{"damage", 6, 60, false, damage},
 		{"disk", 2, 10, false, disk},
-		{"stop", 6, 40, true, stop},
-		{"reload", 6, 40, true, reload},
+		{"stop", 4, 40, true, stop},
+		{"reload", 4, 40, true, reload},
 	}
 }
 
@@ -79,7 +86,7 @@ func doMain(stdout, stderr io.Writer, args []string) int {
 	f.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the random moments")
 	f.BoolVar(&o.keep, "keep", false, "leave the folders of scenarios that failed")
 	f.StringVar(&o.inside, "inside", "", "the tmpfs `FOLDER` of the disk scenario, inside of its namespace")
-	short := f.Bool("short", false, "few rounds, at most a minute for each scenario")
+	f.BoolVar(&o.short, "short", false, "few rounds: half a minute or less for each scenario")
 	rounds := f.Int("rounds", 0, "rounds of each scenario (0: its own number)")
 	if err := f.Parse(args); err != nil {
 		return 2
@@ -92,9 +99,9 @@ func doMain(stdout, stderr io.Writer, args []string) int {
 		if len(names) > 0 && !slices.Contains(names, s.name) {
 			continue
 		}
-		n, limit := s.long, 15*time.Minute
-		if *short {
-			n, limit = s.short, time.Minute
+		n, limit := s.long, longLimit
+		if o.short {
+			n, limit = s.short, shortLimit
 		}
 		if *rounds > 0 {
 			n = *rounds

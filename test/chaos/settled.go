@@ -51,16 +51,21 @@ func ackFloor(b *bench, ctx context.Context, stream, pipeline string) (uint64, e
 
 // settled waits until nothing is open.
 func (b *bench) settled(ctx context.Context) error {
-	quiet := 0
+	quiet, last := 0, ""
 	for quiet < 3 {
 		open := []string{}
 		for _, at := range [][2]string{{inStream, "first"}, {midStream, "second"}} {
-			p, u, err := b.way.open(b, ctx, at[0], at[1])
+			// A server that is just being opened again may never answer.
+			try, cancel := context.WithTimeout(ctx, 2*time.Second)
+			p, u, err := b.way.open(b, try, at[0], at[1])
+			cancel()
 			if err != nil || p+u > 0 {
 				open = append(open, fmt.Sprintf("%s: %d pending, %d unacked, %v", at[1], p, u, err))
 			}
 		}
-		last := strings.Join(open, "; ")
+		if ctx.Err() == nil {
+			last = strings.Join(open, "; ")
+		}
 		if last == "" {
 			quiet++
 		} else {
@@ -76,19 +81,25 @@ func (b *bench) settled(ctx context.Context) error {
 // reach waits until point inputs beyond base are acked by the first pipeline,
 // and says how many are; it gives up once all are confirmed and settled.
 func (b *bench) reach(ctx context.Context, base, point, all int) int {
-	for {
-		pending, unacked, err := b.way.open(b, ctx, inStream, "first")
-		if err == nil {
-			st, err := b.js.Stream(ctx, inStream)
-			if err == nil {
-				acked := int(st.CachedInfo().State.LastSeq) - pending - unacked - base
-				if acked >= point || acked >= all {
-					return acked
-				}
-			}
-		}
-		if ctx.Err() != nil {
-			return 0
+	for ctx.Err() == nil {
+		if acked, err := b.acked(ctx); err == nil && (acked-base >= point || acked-base >= all) {
+			return acked - base
 		}
 	}
+	return 0
+}
+
+// acked is how many inputs the first pipeline has acked.
+func (b *bench) acked(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	pending, unacked, err := b.way.open(b, ctx, inStream, "first")
+	if err != nil {
+		return 0, err
+	}
+	st, err := b.js.Stream(ctx, inStream)
+	if err != nil {
+		return 0, err
+	}
+	return int(st.CachedInfo().State.LastSeq) - pending - unacked, nil
 }
