@@ -46,6 +46,7 @@ const (
 type bench struct {
 	options
 	name     string
+	begin    time.Time
 	once     bool // no call of the guest may be done twice
 	dir      string
 	rounds   int
@@ -84,7 +85,7 @@ func newBench(s scenario, o options, rounds int, out io.Writer) (*bench, error) 
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
 	b := &bench{
-		options: o, name: s.name, once: s.once, way: w, dir: dir, rounds: rounds, out: out, logs: newLogs(), kinds: mixed, taken: map[string][]string{},
+		options: o, name: s.name, begin: time.Now(), once: s.once, way: w, dir: dir, rounds: rounds, out: out, logs: newLogs(), kinds: mixed, taken: map[string][]string{},
 		random: rand.New(rand.NewPCG(o.seed, 0)), settings: "ack_wait: 2s, max_in_flight: 128, commit: " + o.commit,
 	}
 	if err := os.WriteFile(filepath.Join(dir, "work.wasm"), guest, 0o600); err != nil {

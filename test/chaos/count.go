@@ -129,8 +129,8 @@ func (b *bench) count(ctx context.Context) error {
 		}
 	}
 	handled := b.logs.handled()
-	fmt.Fprintf(b.out, "RESULT scenario=%s commit=%s rounds=%d confirmed=%d handled=%d expected_calls=%d outputs=%d duplicates=%d dead=%d lost=%d%s\n",
-		b.name, b.commit, b.done, len(inputs), handled, e.calls, outputs, len(twice), dead, len(lost), b.more)
+	fmt.Fprintf(b.out, "RESULT scenario=%s commit=%s rounds=%d confirmed=%d handled=%d expected_calls=%d outputs=%d duplicates=%d dead=%d lost=%d%s seconds=%.0f\n",
+		b.name, b.commit, b.done, len(inputs), handled, e.calls, outputs, len(twice), dead, len(lost), b.more, time.Since(b.begin).Seconds())
 	var errs []error
 	for _, bad := range []struct {
 		what string

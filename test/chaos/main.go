@@ -131,7 +131,6 @@ func one(ctx context.Context, s scenario, o options, rounds int, limit time.Dura
 		return err
 	}
 	fmt.Fprintf(stdout, "%s: seed %d\n", s.name, o.seed)
-	begin := time.Now()
 	err = s.run(ctx, b)
 	switch {
 	case errors.Is(err, errElsewhere), errors.Is(err, errCounted):
@@ -143,7 +142,6 @@ func one(ctx context.Context, s scenario, o options, rounds int, limit time.Dura
 	if err != nil && !strings.Contains(err.Error(), "context canceled") {
 		fmt.Fprintf(stderr, "%s", b.logs.tail())
 	}
-	fmt.Fprintf(stdout, "%s: %.0f s\n", s.name, time.Since(begin).Seconds())
 	if err != nil && o.keep {
 		fmt.Fprintf(stderr, "left: %s\n", b.dir)
 		return err
