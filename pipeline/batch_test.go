@@ -248,21 +248,50 @@ func TestBatchNeverStartsAnewByItself(t *testing.T) {
 	r.exactly(20, true)
 }
 
-func TestBatchAfterEachGoesOnWhereItWas(t *testing.T) {
+// A change of commit, there and back and there again, repeats and skips nothing.
+func TestCommitChangesWhereItWas(t *testing.T) {
 	var calls atomic.Int64
 	r := newRig(t, one, map[string]native{"a": func(m *host.Message, r *host.Result) error {
 		calls.Add(1)
 		return echo(m, r)
 	}})
-	r.feed(0, 100)
-	r.settled("MQRUN", "orders")
-	r.apply(batched)
-	r.feed(100, 200)
-	r.exactly(200, false)
-	if n := calls.Load(); n != 200 {
-		t.Errorf("%d handler calls; want 200", n)
+	for i, yaml := range []string{one, batched, one, batched, one} {
+		if i > 0 {
+			r.apply(yaml)
+		}
+		r.feed(100*i, 100*(i+1))
+		r.settled("MQRUN", "orders")
+		_, err := r.js().Consumer(t.Context(), "MQRUN", "mqrun-orders")
+		c := r.checkpoint("orders")
+		if each := yaml == one; (err == nil) != each || (c.fence == 0) != each {
+			t.Errorf("change %d: consumer %v, checkpoint %+v: what is left holds the janitor", i, err, c)
+		}
 	}
-	if _, err := r.js().Consumer(t.Context(), "MQRUN", "mqrun-orders"); err == nil {
-		t.Error("the durable is still there and holds the janitor")
+	r.exactly(500, false)
+	if n := calls.Load(); n != 500 {
+		t.Errorf("%d handler calls; want 500", n)
+	}
+}
+
+// What waits for its next attempt would be forgotten.
+func TestCommitEachWaitsForParkedMessages(t *testing.T) {
+	var broken atomic.Bool
+	broken.Store(true)
+	r := newRig(t, batched, map[string]native{"a": func(m *host.Message, r *host.Result) error {
+		if broken.Load() {
+			r.Code, r.RetrySet, r.RetryAfter = host.Retry, true, time.Hour
+			return nil
+		}
+		return echo(m, r)
+	}})
+	r.feed(0, 3)
+	r.eventually(func() error {
+		if n := r.m.Status()[0].Parked; n != 3 {
+			return fmt.Errorf("%d parked", n)
+		}
+		return nil
+	})
+	if _, err := r.m.Apply(t.Context(), r.load(one)); err == nil || !strings.Contains(err.Error(), "3 messages wait for their next attempt") {
+		t.Errorf("%v", err)
 	}
 }

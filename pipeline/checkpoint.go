@@ -101,7 +101,11 @@ func openCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstream
 		if last := st.CachedInfo().State.LastSeq; c.Sequence > last {
 			return c, fmt.Errorf("the checkpoint is at message %d, but stream %s ends at %d: it has lost its last %d messages (a power cut, or an older copy), and as many new ones would be skipped; %s", c.Sequence, in.stream, last, c.Sequence-last, cure)
 		}
-		return c, nil
+		at, ok, err := positionOfEach(ctx, js, p, in)
+		if err != nil || !ok || at <= c.Sequence {
+			return c, err
+		}
+		return writeCheckpoint(ctx, js, state, p.Name, out, position{Stream: c.Stream, Created: c.Created, Sequence: at}, c.fence)
 	}
 	switch _, err := state.Get(ctx, stateKey(p.Name, 0)); {
 	case err == nil:
@@ -109,7 +113,7 @@ func openCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstream
 	case !errors.Is(err, jetstream.ErrKeyNotFound):
 		return c, fmt.Errorf("read %s: %w", BucketState, err)
 	}
-	first, err := firstPosition(ctx, js, p, in)
+	first, err := firstPosition(ctx, js, state, p, in)
 	if err != nil {
 		return c, err
 	}
@@ -135,31 +139,33 @@ func writeCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstrea
 	return c, nil
 }
 
-// firstPosition is the last sequence that a pipeline which never ran skips: of
-// its durable when it ran with `commit: each` before, else as `start` says.
-func firstPosition(ctx context.Context, js jetstream.JetStream, p *config.Pipeline, in input) (uint64, error) {
-	switch c, err := js.Consumer(ctx, in.stream, durable(p.Name)); {
-	case err == nil:
-		i := c.CachedInfo()
-		if i.NumAckPending > 0 {
-			return 0, fmt.Errorf("consumer %s has %d messages that are not settled: let `commit: each` finish them before the change to batch", i.Name, i.NumAckPending)
-		}
-		return max(i.AckFloor.Stream, i.Delivered.Stream), nil
-	case !errors.Is(err, jetstream.ErrConsumerNotFound):
-		return 0, fmt.Errorf("consumer %s on stream %s: %w", durable(p.Name), in.stream, err)
+// firstPosition is the last sequence that a pipeline which has no checkpoint
+// skips: of `commit: each` when it ran so before, else as `start` says.
+func firstPosition(ctx context.Context, js jetstream.JetStream, state jetstream.KeyValue, p *config.Pipeline, in input) (uint64, error) {
+	if at, ok, err := positionOfEach(ctx, js, p, in); err != nil || ok {
+		return at, err
+	}
+	r, ok, err := rememberedPosition(ctx, state, newIdentity(p.Name, in.stream, in.created))
+	switch {
+	case err != nil:
+		return 0, err
+	case ok && len(r.Done)+len(r.Rewound) > 0:
+		return 0, fmt.Errorf("consumer %s of stream %s is gone, and messages above %d were settled out of order: let `commit: each` finish before the change to batch", durable(p.Name), in.stream, r.Floor)
+	case ok:
+		return r.Floor, nil
 	}
 	st, err := js.Stream(ctx, in.stream)
 	if err != nil {
 		return 0, fmt.Errorf("stream %s: %w", in.stream, err)
 	}
-	state := st.CachedInfo().State
+	have := st.CachedInfo().State
 	switch p.Start.Policy {
 	case "new":
-		return state.LastSeq, nil
+		return have.LastSeq, nil
 	case "sequence":
 		return max(p.Start.Sequence, 1) - 1, nil
 	case "time":
-		seq, err := mq.FirstSince(ctx, st, state.FirstSeq, state.LastSeq+1, p.Start.Time)
+		seq, err := mq.FirstSince(ctx, st, have.FirstSeq, have.LastSeq+1, p.Start.Time)
 		if err != nil {
 			return 0, fmt.Errorf("stream %s: %w", in.stream, err)
 		}

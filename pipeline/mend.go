@@ -154,6 +154,12 @@ func (p *pipeline) lookAt(ctx context.Context, src *source) (*jetstream.Consumer
 	if err != nil {
 		return nil, err
 	}
+	if src.was.fence != 0 {
+		if err := p.broker.forgetCheckpoint(ctx, p.name, src.was); err != nil {
+			return nil, err
+		}
+		src.was = checkpoint{}
+	}
 	// A consumer that is ahead of its stream would skip as many new messages.
 	last, err := lastSequence(ctx, st, info.Delivered.Stream)
 	if err != nil {

@@ -57,16 +57,18 @@ func (p *pipeline) recall(ctx context.Context, src *source, id *identity) (mark,
 	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return mark{}, nil, false, nil // what else is wrong shows in a moment
 	}
-	e, err := p.broker.state.Get(ctx, rememberKey(id))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return mark{}, nil, false, nil
-	}
+	c, err := p.broker.positionOfBatch(ctx, id, p.name, src.stream)
 	if err != nil {
-		return mark{}, nil, false, fmt.Errorf("remembered position in stream %s: %w", src.stream, err)
+		return mark{}, nil, false, err
 	}
-	var r remembered
-	if err := json.Unmarshal(e.Value(), &r); err != nil {
-		return mark{}, nil, false, fmt.Errorf("remembered position in stream %s: %w", src.stream, err)
+	if c.fence != 0 {
+		src.was = c
+		p.log.Info("the pipeline goes on where it was with commit: batch", "stream", src.stream, "settled", c.Sequence)
+		return mark{floor: c.Sequence, top: c.Sequence}, nil, true, nil
+	}
+	r, ok, err := rememberedPosition(ctx, p.broker.state, id)
+	if err != nil || !ok {
+		return mark{}, nil, false, err
 	}
 	k := mark{floor: r.Floor, top: r.Top}
 	for _, d := range r.Done {

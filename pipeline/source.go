@@ -23,6 +23,7 @@ type source struct {
 	consumer string
 	redo     string // subject on which replayed messages of this pipeline arrive, "" on a foreign stream
 	pull     *mq.Pull
+	was      checkpoint // of `commit: batch`, to be removed once the durable is there
 
 	// Guarded by the pipeline's mutex:
 	ident   *identity
