@@ -84,14 +84,35 @@ func (l *loader) pipeline(c *Config, p *Pipeline) {
 	if p.Retry.Max < p.Retry.Initial {
 		l.complain("", fmt.Sprintf("%s is less than retry.initial, %s", span(p.Retry.Max), span(p.Retry.Initial)), at("retry", "max")...)
 	}
-	if p.Commit == "batch" && p.Order != "none" {
-		l.complain("", fmt.Sprintf("commit: batch keeps the stream's order but for messages that are tried again; order: %s needs commit: each", p.Order), at("order")...)
+	if p.Commit == "batch" {
+		l.batch(c, p, at)
 	}
 	if p.Was != "" {
 		l.was(c, p, at("was"))
 	}
 	l.inputs(c, p)
 	l.deadLetter(c, p)
+}
+
+// batch checks what only `commit: each` has, and tells where exactly once ends.
+func (l *loader) batch(c *Config, p *Pipeline, at func(...string) []string) {
+	if p.Order != "none" {
+		l.complain("", fmt.Sprintf("commit: batch keeps the stream's order but for messages that are tried again; order: %s needs commit: each", p.Order), at("order")...)
+	}
+	for _, name := range c.Keeps(p) {
+		c.Warnings = append(c.Warnings, l.index.problem(fmt.Sprintf("exactly once holds for the outputs alone: what the plugin %q stores in kv may be stored more often than once (allow.kv)", name), "", at("commit")))
+	}
+}
+
+// Keeps lists the plugins of a pipeline that store something in kv.
+func (c *Config) Keeps(p *Pipeline) []string {
+	var names []string
+	for _, step := range p.Steps {
+		if pl := c.Plugins[step]; pl != nil && len(pl.Allow.KV) > 0 && !slices.Contains(names, step) {
+			names = append(names, step)
+		}
+	}
+	return names
 }
 
 func (l *loader) was(c *Config, p *Pipeline, path []string) {

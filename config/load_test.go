@@ -288,3 +288,19 @@ pipelines:
 func TestBucketsAndVariablesThatAreNone(t *testing.T) {
 	golden(t, "allow")
 }
+
+// What a guest stores elsewhere is not in the batch.
+func TestBatchWarnsOfKV(t *testing.T) {
+	c := good(t, `plugins:
+  a: { module: a.wasm, allow: { kv: [seen] } }
+  b: { module: a.wasm }
+pipelines:
+  p: { from: in.x, steps: [b, a, a], to: out.x, commit: batch }
+  q: { from: in.x, steps: [a], to: out.y }
+  r: { from: in.x, steps: [b], to: out.z, commit: batch, breaker: {} }
+`, config.LoadOptions{})
+	want := `pipelines.yaml:5:57: pipelines.p.commit: exactly once holds for the outputs alone: what the plugin "a" stores in kv may be stored more often than once (allow.kv)`
+	if got := c.Warnings.Error(); got != want {
+		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
+	}
+}

@@ -132,12 +132,31 @@ func (e explainer) publishes() []string {
 
 func (e explainer) settles() []string {
 	if e.p.Commit == "batch" {
-		return []string{"commit: batch: outputs, retries and the position are stored together, many messages at a time; each input's outputs are stored exactly once"}
+		return e.batch()
 	}
 	return []string{
 		"commit: each: a message is acked once all its outputs are stored; repeated outputs have the same ids and are dropped within the duplicate window",
 		fmt.Sprintf("after a crash others take its messages over when %s have passed (ack_wait)", e.p.AckWait),
 	}
+}
+
+// batch says what `commit: batch` gives, and to what it does not reach.
+func (e explainer) batch() []string {
+	out := e.l.outputs[e.p.Name]
+	lines := []string{
+		"commit: batch: outputs, retries and the position are stored together in stream " + out + ", many messages at a time; each input's outputs are stored there exactly once, whatever crashes",
+		fmt.Sprintf("a handler may run more often than once for a message, and may emit at most %d outputs", groupMessages-1),
+		"outputs are stored in the order of the input, but for messages that are tried again: they wait in " + parkSubject(out, e.p.Name, 0) + ".>",
+		fmt.Sprintf("one process runs it, by a lease; another one takes over within %s when it dies, and from its checkpoint", rounded(leaseTTL+leaseEvery)),
+		"the position is in " + checkpointSubject(out, e.p.Name, 0) + "; should it be gone, or the input stream be made anew, mqrun batch set-position says where to go on",
+	}
+	if e.p.DeadLetter != config.DeadLetterNone {
+		lines = append(lines, "a dead letter is stored before the position: after a crash it is stored again only when the window of its stream for ids is over")
+	}
+	if kv := e.cfg.Keeps(e.p); len(kv) > 0 {
+		lines = append(lines, "what "+strings.Join(kv, ", ")+" stores in kv is outside of it: there it may happen more often than once")
+	}
+	return lines
 }
 
 // retryWords is the retry plan: the policy without its jitter.

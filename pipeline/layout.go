@@ -19,6 +19,7 @@ type held struct {
 	ours     bool
 	created  time.Time
 	maxMsg   int64
+	queue    bool // what is acked is gone
 }
 
 // layout says which stream holds which subject, and where each pipeline reads.
@@ -181,6 +182,10 @@ func (p *planner) batchOutput(pl *config.Pipeline, ins []input) string {
 	at := []string{"pipelines", pl.Name, "commit"}
 	if len(ins) != 1 {
 		p.problem(fmt.Sprintf("commit: batch reads one stream; from lies in %d", len(ins)), at)
+		return ""
+	}
+	if slices.ContainsFunc(p.have, func(h held) bool { return h.name == ins[0].stream && h.queue }) {
+		p.problem(fmt.Sprintf("commit: batch acks nothing, so it cannot read stream %s, which keeps each message until it is acked; use commit: each", ins[0].stream), at)
 		return ""
 	}
 	var streams []string

@@ -93,10 +93,64 @@ plugins: { a: { module: a.wasm } }
 pipelines: { p: { from: x.in, steps: [a], to: x.out } }
 `, "both lie in stream X", []held{{name: "X", subjects: []string{"x.>"}}}},
 		{"dead letters that are there", chained, "stream MQRUN_DLQ takes messages of 4096 bytes, and a dead letter needs up to 65536", []held{{name: "MQRUN_DLQ", subjects: []string{"dlq.>"}, ours: true, maxMsg: 4096}}},
+		{"batch without outputs", `
+plugins: { a: { module: a.wasm } }
+pipelines: { p: { from: x.in, steps: [a], commit: batch } }
+`, "pipelines.p.commit: commit: batch keeps its checkpoint with the outputs, and this pipeline has none: set to, or use commit: each", nil},
+		{"batch of two inputs", `
+plugins: { a: { module: a.wasm } }
+pipelines: { p: { from: [x.in, y.in], steps: [a], to: x.out, commit: batch } }
+`, "commit: batch reads one stream; from lies in 2", []held{{name: "Y", subjects: []string{"y.>"}}}},
+		{"batch into two streams", `
+plugins: { a: { module: a.wasm, allow: { publish: [y.out] } } }
+pipelines: { p: { from: x.in, steps: [a], to: x.out, commit: batch } }
+`, "commit: batch needs all outputs in one stream; they lie in MQRUN_P, Y", []held{{name: "Y", subjects: []string{"y.>"}, ours: true}}},
+		{"batch into a stream of others", `
+plugins: { a: { module: a.wasm } }
+pipelines: { p: { from: x.in, steps: [a], to: y.out, commit: batch } }
+`, "commit: batch needs a stream made by mqrun for its outputs; Y is not", []held{{name: "Y", subjects: []string{"y.>"}}}},
+		{"batch from a work queue", `
+plugins: { a: { module: a.wasm } }
+pipelines: { p: { from: x.in, steps: [a], to: x.out, commit: batch } }
+`, "commit: batch acks nothing, so it cannot read stream X, which keeps each message until it is acked", []held{{name: "X", subjects: []string{"x.in"}, queue: true}}},
 	} {
 		_, problems := planLayout(loadYAML(t, tt.yaml), tt.have, 100<<20, 1<<20)
 		if !strings.Contains(problems.Error(), tt.want) {
 			t.Errorf("%s: %v; want %q", tt.name, problems, tt.want)
 		}
+	}
+}
+
+func TestExplainBatch(t *testing.T) {
+	yaml := `
+plugins: { a: { module: a.wasm, allow: { kv: [seen] } } }
+pipelines:
+  p: { from: x.in, steps: [a], to: x.out, commit: batch }
+  q: { from: x.in, steps: [a], to: y.out, commit: batch, dead_letter: none }
+`
+	said := func(name string) string {
+		sections, err := Explain(t.Context(), nil, loadYAML(t, yaml), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for _, s := range sections {
+			lines = append(lines, s.Lines...)
+		}
+		return strings.Join(lines, "\n")
+	}
+	p := said("p")
+	for _, want := range []string{
+		"by a consumer that lives as long as the process",
+		"stored together in stream MQRUN_P, many messages at a time; each input's outputs are stored there exactly once",
+		"at most 899 outputs", "mqrun.MQRUN_P.retry.p.0.>", "takes over within 6s", "mqrun.MQRUN_P.ckpt.p.0",
+		"a dead letter is stored before the position", "what a stores in kv is outside of it",
+	} {
+		if !strings.Contains(p, want) {
+			t.Errorf("%q is missing in\n%s", want, p)
+		}
+	}
+	if strings.Contains(said("q"), "a dead letter is stored before") {
+		t.Error("it has no dead letters")
 	}
 }

@@ -270,7 +270,7 @@ func heldStreams(ctx context.Context, js jetstream.JetStream, maxPayload int64) 
 	var have []held
 	list := js.ListStreams(ctx)
 	for info := range list.Info() {
-		h := held{name: info.Config.Name, subjects: info.Config.Subjects, created: info.Created, maxMsg: int64(info.Config.MaxMsgSize), ours: mq.Ours(&info.Config)}
+		h := held{name: info.Config.Name, subjects: info.Config.Subjects, created: info.Created, maxMsg: int64(info.Config.MaxMsgSize), ours: mq.Ours(&info.Config), queue: info.Config.Retention != jetstream.LimitsPolicy}
 		if h.maxMsg <= 0 {
 			h.maxMsg = maxPayload
 		}
