@@ -101,10 +101,13 @@ func (p permission) refuses(filter string) bool {
 
 // Rights asks the server what we may do. A server that does not tell gives nil
 // and no error: then a missing right shows when it is used.
-func (e *EmbeddedNATS) Rights(ctx context.Context) (*Rights, error) {
+func (e *EmbeddedNATS) Rights(ctx context.Context) (*Rights, error) { return AskRights(ctx, e.nc) }
+
+// AskRights is Rights for any connection.
+func AskRights(ctx context.Context, nc *nats.Conn) (*Rights, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	m, err := e.nc.RequestWithContext(ctx, "$SYS.REQ.USER.INFO", nil)
+	m, err := nc.RequestWithContext(ctx, "$SYS.REQ.USER.INFO", nil)
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) {
 		return nil, nil
 	}
