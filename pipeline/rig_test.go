@@ -2,7 +2,9 @@ package pipeline
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -267,8 +269,33 @@ func (r *rig) settled(stream, pipeline string) {
 		if i.NumPending > 0 || i.NumAckPending > 0 {
 			return fmt.Errorf("%d pending, %d unacked", i.NumPending, i.NumAckPending)
 		}
+		// The consumer hears of a stored message a bit after its publisher does.
+		if last := r.last(stream, append(i.Config.FilterSubjects, i.Config.FilterSubject)...); i.Delivered.Stream < last {
+			return fmt.Errorf("delivered up to %d of %d", i.Delivered.Stream, last)
+		}
 		return nil
 	})
+}
+
+// last is the sequence of the last message of a stream on one of the filters.
+func (r *rig) last(stream string, filters ...string) (last uint64) {
+	r.t.Helper()
+	s, err := r.js().Stream(r.ctx(), stream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range filters {
+		if f == "" && len(filters) > 1 {
+			continue
+		}
+		m, err := s.GetLastMsgForSubject(r.ctx(), cmp.Or(f, ">"))
+		if err == nil {
+			last = max(last, m.Sequence)
+		} else if !errors.Is(err, jetstream.ErrMsgNotFound) {
+			r.t.Fatal(err)
+		}
+	}
+	return last
 }
 
 // acked waits until the pipeline has settled the message at sequence and all
