@@ -28,7 +28,7 @@
 // The time in which a call waits for its turn is not the call's: under load it
 // may end later than its deadline says.
 //
-// Nothing can stop wazero's compiler. A module that takes more than a minute to
+// Nothing can stop wazero's compiler. A module that takes more than three minutes to
 // compile does not load, and until the compiler has ended no other one does.
 //
 // Linear memory is mapped outside Go's heap on Unix: Go's memory limit does not

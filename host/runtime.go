@@ -84,7 +84,7 @@ func New(_ context.Context, o Options) (*Runtime, error) {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
-	r := &Runtime{cache: cache, logger: logger, compile: make(chan struct{}, 1), compileLimit: time.Minute, gate: newGate(n), plugins: map[*Plugin]struct{}{}}
+	r := &Runtime{cache: cache, logger: logger, compile: make(chan struct{}, 1), compileLimit: 3 * time.Minute, gate: newGate(n), plugins: map[*Plugin]struct{}{}}
 	r.budget.limit, r.budget.reclaim = o.Memory, r.reclaim
 	return r, nil
 }

@@ -139,7 +139,7 @@ func (m *measured) write(w io.Writer, ext map[string]float64) {
 | the same, Go with encoding/json | %s |
 | the same, C | %s |
 | idle instance beside its linear memory: C, Go | %.0f KiB, %.0f KiB |
-| instructions between ticks | %d |
+| instructions between ticks, at most | %d |
 | run past a deadline of 200 ms, of every hostile guest the median of seven rounds: the longest | %.1f ms (%s) |
 | the same, the worst round of all | %.1f ms |
 | pause of a goroutine that wakes every ms, while they run | %.1f ms (%s) |
