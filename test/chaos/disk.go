@@ -125,6 +125,11 @@ func (b *bench) unshare(ctx context.Context) error {
 		self, "-bin", b.bin, "-rounds", strconv.Itoa(b.rounds), "-seed", strconv.FormatUint(b.seed, 10), "-commit", b.commit, "-short="+strconv.FormatBool(b.short), "-inside", mount, "disk")
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "unshare", args...) // it has the same limit
 	cmd.Stdout, cmd.Stderr = b.out, os.Stderr
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			_ = cmd.Process.Signal(os.Interrupt)
+		}
+	})()
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("in a mount namespace (needs the right to make one and to mount there): %w", err)
 	}
