@@ -363,10 +363,6 @@ func (r *rig) restartManager(yaml string) {
 	r.apply(yaml)
 }
 
-func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.Context(), d)
-}
-
 // rawPublish sends header bytes that the client library would not, and returns
 // the PubAck's payload.
 func (r *rig) rawPublish(subject, header, data string) []byte {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -59,7 +60,7 @@ func filter(to io.Writer, from io.Reader, drop func(subject, payload []byte) boo
 			if err != nil {
 				return fmt.Errorf("frame %q: %w", line, err)
 			}
-			frame = append(line[:len(line):len(line)], make([]byte, size+2)...)
+			frame = slices.Concat(line, make([]byte, size+2))
 			if _, err := io.ReadFull(in, frame[len(line):]); err != nil {
 				return err
 			}

@@ -65,7 +65,7 @@ func (b *bench) parked(ctx context.Context, pipeline string) (n int, err error) 
 	return n, nil
 }
 
-func openOfCheckpoint(b *bench, ctx context.Context, stream, pipeline string) (pending, unacked int, err error) {
+func openOfCheckpoint(ctx context.Context, b *bench, stream, pipeline string) (pending, unacked int, err error) {
 	st, err := b.js.Stream(ctx, stream)
 	if err != nil {
 		return 0, 0, err
@@ -85,7 +85,7 @@ func openOfCheckpoint(b *bench, ctx context.Context, stream, pipeline string) (p
 	return 0, unacked, err
 }
 
-func checkpointFloor(b *bench, ctx context.Context, stream, pipeline string) (uint64, error) {
+func checkpointFloor(ctx context.Context, b *bench, stream, pipeline string) (uint64, error) {
 	st, err := b.js.Stream(ctx, stream)
 	if err != nil {
 		return 0, err

@@ -55,8 +55,18 @@ func expect(inputs []string) expected {
 	return e
 }
 
-// content is how often each payload is on a subject.
-func (b *bench) content(ctx context.Context, stream, subject string) (map[string]int, error) {
+// content is how often each payload is on a subject. A cluster in which a node
+// has just come back may not answer at once.
+func (b *bench) content(ctx context.Context, stream, subject string) (have map[string]int, err error) {
+	for range 40 {
+		if have, err = b.read(ctx, stream, subject); err == nil || !sleep(ctx, 250*time.Millisecond) {
+			break
+		}
+	}
+	return have, err
+}
+
+func (b *bench) read(ctx context.Context, stream, subject string) (map[string]int, error) {
 	have := map[string]int{}
 	c, err := b.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 	if err != nil {

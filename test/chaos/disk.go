@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -121,8 +122,8 @@ func (b *bench) unshare(ctx context.Context) error {
 	if os.Getuid() != 0 {
 		how = []string{"-U", "-r", "-m"}
 	}
-	args := append(how, "sh", "-c", `mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"`, "sh", strconv.Itoa(tmpfsSize), mount,
-		self, "-bin", b.bin, "-rounds", strconv.Itoa(b.rounds), "-seed", strconv.FormatUint(b.seed, 10), "-commit", b.commit, "-short="+strconv.FormatBool(b.short), "-inside", mount, "disk")
+	args := slices.Concat(how, []string{"sh", "-c", `mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"`, "sh", strconv.Itoa(tmpfsSize), mount,
+		self, "-bin", b.bin, "-rounds", strconv.Itoa(b.rounds), "-seed", strconv.FormatUint(b.seed, 10), "-commit", b.commit, "-short=" + strconv.FormatBool(b.short), "-inside", mount, "disk"})
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "unshare", args...) // it has the same limit
 	cmd.Stdout, cmd.Stderr = b.out, os.Stderr
 	defer context.AfterFunc(ctx, func() {

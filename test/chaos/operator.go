@@ -55,7 +55,7 @@ func (b *bench) purge(ctx context.Context, stream, pipeline string) error {
 	if stream != inStream {
 		return nil
 	}
-	floor, err := b.way.floor(b, ctx, stream, pipeline)
+	floor, err := b.way.floor(ctx, b, stream, pipeline)
 	if err != nil {
 		return nil //nolint:nilerr // its consumer is being made again
 	}
@@ -88,5 +88,5 @@ func (b *bench) anew(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.way.renewed(b, ctx, "first")
+	return b.way.renewed(ctx, b, "first")
 }

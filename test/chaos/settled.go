@@ -12,27 +12,27 @@ type way struct {
 	window string // in which the outputs' streams know a repeated id
 	// open is how many messages of a stream its pipeline has not settled: those
 	// it has not been given, and those it has.
-	open func(b *bench, ctx context.Context, stream, pipeline string) (pending, unacked int, err error)
+	open func(ctx context.Context, b *bench, stream, pipeline string) (pending, unacked int, err error)
 	// floor is the last message of a stream below which its pipeline needs none.
-	floor func(b *bench, ctx context.Context, stream, pipeline string) (uint64, error)
+	floor func(ctx context.Context, b *bench, stream, pipeline string) (uint64, error)
 	// renewed does what a pipeline needs whose stream was made anew.
-	renewed func(b *bench, ctx context.Context, pipeline string) error
+	renewed func(ctx context.Context, b *bench, pipeline string) error
 }
 
 // ways are those that scenarios run with, by the value of `commit`.
 var ways = map[string]way{
 	"each": {
 		window: "2m", open: openOfConsumer, floor: ackFloor,
-		renewed: func(*bench, context.Context, string) error { return nil },
+		renewed: func(context.Context, *bench, string) error { return nil },
 	},
 	// Nothing may rest on ids.
 	"batch": {
 		window: "100ms", open: openOfCheckpoint, floor: checkpointFloor,
-		renewed: (*bench).setPosition,
+		renewed: func(ctx context.Context, b *bench, pipeline string) error { return b.setPosition(ctx, pipeline) },
 	},
 }
 
-func openOfConsumer(b *bench, ctx context.Context, stream, pipeline string) (pending, unacked int, err error) {
+func openOfConsumer(ctx context.Context, b *bench, stream, pipeline string) (pending, unacked int, err error) {
 	c, err := b.js.Consumer(ctx, stream, "mqrun-"+pipeline)
 	if err != nil {
 		return 0, 0, err
@@ -41,7 +41,7 @@ func openOfConsumer(b *bench, ctx context.Context, stream, pipeline string) (pen
 	return int(i.NumPending), i.NumAckPending, nil
 }
 
-func ackFloor(b *bench, ctx context.Context, stream, pipeline string) (uint64, error) {
+func ackFloor(ctx context.Context, b *bench, stream, pipeline string) (uint64, error) {
 	c, err := b.js.Consumer(ctx, stream, "mqrun-"+pipeline)
 	if err != nil {
 		return 0, err
@@ -57,7 +57,7 @@ func (b *bench) settled(ctx context.Context) error {
 		for _, at := range [][2]string{{inStream, "first"}, {midStream, "second"}} {
 			// A server that is just being opened again may never answer.
 			try, cancel := context.WithTimeout(ctx, 2*time.Second)
-			p, u, err := b.way.open(b, try, at[0], at[1])
+			p, u, err := b.way.open(try, b, at[0], at[1])
 			cancel()
 			if err != nil || p+u > 0 {
 				open = append(open, fmt.Sprintf("%s: %d pending, %d unacked, %v", at[1], p, u, err))
@@ -93,7 +93,7 @@ func (b *bench) reach(ctx context.Context, base, point, all int) int {
 func (b *bench) acked(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	pending, unacked, err := b.way.open(b, ctx, inStream, "first")
+	pending, unacked, err := b.way.open(ctx, b, inStream, "first")
 	if err != nil {
 		return 0, err
 	}

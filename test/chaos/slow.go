@@ -46,7 +46,7 @@ func slow(ctx context.Context, b *bench) error {
 			return err
 		}
 		for _, at := range [][2]string{{inStream, "first"}, {midStream, "second"}} {
-			_, unacked, e := b.way.open(b, ctx, at[0], at[1])
+			_, unacked, e := b.way.open(ctx, b, at[0], at[1])
 			b.spare += unacked
 			err = errors.Join(err, e)
 		}
