@@ -126,6 +126,9 @@ func (b *bench) count(ctx context.Context) error {
 		n               *int
 	}{{midStream, "mid.x", e.mid, nil}, {outStream, "out.x", e.out, &outputs}, {deadStream, "dlq.>", e.dead, &dead}} {
 		have, err := b.content(ctx, s.stream, s.subject)
+		for err != nil && sleep(ctx, time.Second) { // a node that came back last may not answer yet
+			have, err = b.content(ctx, s.stream, s.subject)
+		}
 		if err != nil {
 			return err
 		}
