@@ -273,7 +273,7 @@ func TestStopWhileTheBreakerIsOpen(t *testing.T) {
 			}
 			r.state("orders", StateBreaker, "")
 			r.stopManager()
-			left := 0
+			var left int
 			if commit == "each" {
 				c, err := r.js().Consumer(t.Context(), "MQRUN", "mqrun-orders")
 				if err != nil {

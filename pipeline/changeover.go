@@ -35,7 +35,7 @@ func positionOfEach(ctx context.Context, js jetstream.JetStream, p *config.Pipel
 // positionOfBatch is the checkpoint that a pipeline left in an input with
 // `commit: batch`; its fence is 0 when it never ran so.
 func (b *broker) positionOfBatch(ctx context.Context, id *identity, pipeline, stream string) (checkpoint, error) {
-	e, err := b.state.Get(ctx, stateKey(pipeline, 0))
+	e, err := b.state.Get(ctx, stateKey(pipeline))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return checkpoint{}, nil
 	}
@@ -48,7 +48,7 @@ func (b *broker) positionOfBatch(ctx context.Context, id *identity, pipeline, st
 	if err != nil || c.fence == 0 || c.Stream != stream || c.Created != id.made.UnixNano() {
 		return checkpoint{}, err
 	}
-	waiting, err := readParked(ctx, b.js, out, parkSubject(out, pipeline, 0), c)
+	waiting, err := readParked(ctx, b.js, out, parkSubject(out, pipeline), c)
 	if err != nil {
 		return checkpoint{}, err
 	}
@@ -63,7 +63,7 @@ func (b *broker) positionOfBatch(ctx context.Context, id *identity, pipeline, st
 func (b *broker) forgetCheckpoint(ctx context.Context, pipeline string, c checkpoint) error {
 	st, err := b.js.Stream(ctx, strings.Split(c.subject, ".")[1])
 	if err == nil {
-		err = b.state.Purge(ctx, stateKey(pipeline, 0))
+		err = b.state.Purge(ctx, stateKey(pipeline))
 	}
 	if err == nil {
 		err = st.Purge(ctx, jetstream.WithPurgeSubject(c.subject))

@@ -19,6 +19,9 @@ import (
 // written.
 const BucketState = "MQRUN_STATE"
 
+// partition ends the names of what a batch pipeline keeps: it has one.
+const partition = "0"
+
 // position is the body of a checkpoint: everything up to Sequence of the
 // stream that was created at Created is handled.
 type position struct {
@@ -38,8 +41,8 @@ type checkpoint struct {
 	fence uint64
 }
 
-func checkpointSubject(out, pipeline string, partition int) string {
-	return "mqrun." + out + ".ckpt." + pipeline + "." + strconv.Itoa(partition)
+func checkpointSubject(out, pipeline string) string {
+	return "mqrun." + out + ".ckpt." + pipeline + "." + partition
 }
 
 // message is the checkpoint at sequence. It replaces the one before and never
@@ -76,15 +79,15 @@ func readCheckpoint(ctx context.Context, js jetstream.JetStream, out, subject st
 }
 
 // stateKey is where BucketState remembers a checkpoint.
-func stateKey(pipeline string, partition int) string {
-	return "checkpoint." + pipeline + "." + strconv.Itoa(partition)
+func stateKey(pipeline string) string {
+	return "checkpoint." + pipeline + "." + partition
 }
 
 // openCheckpoint finds where a batch pipeline goes on. A checkpoint that was
 // there and is not, or that belongs to an earlier stream of the same name, is
 // no reason to start from 1: that would do everything again.
 func openCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstream.KeyValue, p *config.Pipeline, in input, out string) (checkpoint, error) {
-	subject := checkpointSubject(out, p.Name, 0)
+	subject := checkpointSubject(out, p.Name)
 	c, err := readCheckpoint(ctx, js, out, subject)
 	if err != nil {
 		return c, err
@@ -107,7 +110,7 @@ func openCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstream
 		}
 		return writeCheckpoint(ctx, js, state, p.Name, out, position{Stream: c.Stream, Created: c.Created, Sequence: at}, c.fence)
 	}
-	switch _, err := state.Get(ctx, stateKey(p.Name, 0)); {
+	switch _, err := state.Get(ctx, stateKey(p.Name)); {
 	case err == nil:
 		return c, fmt.Errorf("the checkpoint %s is gone; %s", subject, cure)
 	case !errors.Is(err, jetstream.ErrKeyNotFound):
@@ -123,7 +126,7 @@ func openCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstream
 // writeCheckpoint puts a checkpoint where fence is the sequence of the last
 // one, outside of a batch.
 func writeCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstream.KeyValue, pipeline, out string, p position, fence uint64) (checkpoint, error) {
-	c := checkpoint{subject: checkpointSubject(out, pipeline, 0), position: p, fence: fence}
+	c := checkpoint{subject: checkpointSubject(out, pipeline), position: p, fence: fence}
 	m, err := c.message(p.Sequence, "")
 	if err != nil {
 		return c, err
@@ -133,7 +136,7 @@ func writeCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstrea
 		return c, fmt.Errorf("write checkpoint %s: %w", c.subject, err)
 	}
 	c.fence = ack.Sequence
-	if _, err := state.PutString(ctx, stateKey(pipeline, 0), c.subject); err != nil {
+	if _, err := state.PutString(ctx, stateKey(pipeline), c.subject); err != nil {
 		return c, fmt.Errorf("remember checkpoint in %s: %w", BucketState, err)
 	}
 	return c, nil

@@ -24,8 +24,8 @@ const (
 	doneTTL     = "1s"
 )
 
-func parkSubject(out, pipeline string, partition int) string {
-	return "mqrun." + out + ".retry." + pipeline + "." + strconv.Itoa(partition)
+func parkSubject(out, pipeline string) string {
+	return "mqrun." + out + ".retry." + pipeline + "." + partition
 }
 
 // parkedMsg is the copy to park. The original's control headers are renamed as

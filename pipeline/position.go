@@ -39,7 +39,7 @@ func SetPosition(ctx context.Context, js jetstream.JetStream, cfg *config.Config
 	if last := st.CachedInfo().State.LastSeq; sequence > last {
 		return "", 0, fmt.Errorf("set position of %s: stream %s ends at %d", name, in.stream, last)
 	}
-	old, err := readCheckpoint(ctx, js, out, checkpointSubject(out, name, 0))
+	old, err := readCheckpoint(ctx, js, out, checkpointSubject(out, name))
 	if err != nil {
 		return "", 0, fmt.Errorf("set position of %s: %w", name, err)
 	}

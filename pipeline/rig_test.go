@@ -235,7 +235,7 @@ func (r *rig) count(stream, subject string) int {
 func (r *rig) checkpoint(pipeline string) checkpoint {
 	r.t.Helper()
 	out := "MQRUN_" + strings.ToUpper(pipeline)
-	c, err := readCheckpoint(r.ctx(), r.js(), out, checkpointSubject(out, pipeline, 0))
+	c, err := readCheckpoint(r.ctx(), r.js(), out, checkpointSubject(out, pipeline))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func (e *entry) reset() {
 func openTenure(ctx context.Context, b *batch, c *chain) (*tenure, error) {
 	p := &tenure{
 		walker: b.walker, counts: &b.counts, in: b.in, out: b.out, chain: c, wake: b.wake,
-		parkAt: parkSubject(b.out, b.name, 0), window: 4 * c.cfg.MaxInFlight,
+		parkAt: parkSubject(b.out, b.name), window: 4 * c.cfg.MaxInFlight,
 		entries: sync.Pool{New: func() any { return new(entry) }}, gone: make(chan struct{}),
 	}
 	p.crew = crew[*entry]{queue: make(chan *entry, 8*c.cfg.MaxInFlight), quit: make(chan struct{}), do: p.handle}
