@@ -37,8 +37,9 @@ func (s *scale) backlogPart() error {
 			return err
 		}
 		s.figure([]string{"start_full_s", "start_clean_s", "start_killed_s"}[i], "%.2f", p.began.Seconds())
-		began, before := time.Now(), 0
-		if before, err = s.outputs(p, out...); err != nil {
+		began := time.Now()
+		before, err := s.outputs(p, out...)
+		if err != nil {
 			return err
 		}
 		if err := s.await(p, goal, watch, out...); err != nil {

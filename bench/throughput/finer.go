@@ -80,7 +80,7 @@ func (b *bench) latency(engines []engine) error {
 	return nil
 }
 
-func (b *bench) latencyOf(e engine) ([]time.Duration, error) {
+func (b *bench) latencyOf(e engine) (sorted []time.Duration, err error) {
 	dir, err := os.MkdirTemp("", "mqrun-bench")
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (b *bench) latencyOf(e engine) ([]time.Duration, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer j.end()
+	defer func() { err = errors.Join(err, j.end()) }()
 	stop, err := e.start(j)
 	if err != nil {
 		return nil, err

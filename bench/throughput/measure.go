@@ -79,7 +79,7 @@ type settings struct {
 }
 
 // run measures one engine on a fresh store.
-func run(ctx context.Context, e engine, s settings) (sample, error) {
+func run(ctx context.Context, e engine, s settings) (got sample, err error) {
 	dir, err := os.MkdirTemp("", "mqrun-bench")
 	if err != nil {
 		return sample{}, err
@@ -89,13 +89,13 @@ func run(ctx context.Context, e engine, s settings) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	defer j.end()
+	defer func() { err = errors.Join(err, j.end()) }()
 	runtime.GC()
 	stop, err := e.start(j)
 	if err != nil {
 		return sample{}, fmt.Errorf("start %s: %w", e.name, err)
 	}
-	got, err := window(j, s)
+	got, err = window(j, s)
 	return got, errors.Join(err, stop())
 }
 

@@ -105,7 +105,7 @@ func placed(name string, err error) error {
 		texts = te.Errors
 	}
 	for _, text := range texts {
-		at, text := name, text
+		at := name
 		if m := yamlLine.FindStringSubmatch(text); m != nil {
 			at, text = name+":"+m[1], m[2]
 		}
