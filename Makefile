@@ -91,3 +91,8 @@ bench-scale: build ## a backlog of 5 million, 1,000 pipelines, 100 steps, 7 MiB 
 
 soak: build ## 50 million messages, about half an hour: nothing grows
 	@$(GO) run ./bench/scale -run soak
+
+.PHONY: bench-reload
+
+bench-reload: plugins ## swap modules under load, edit one of 200 pipelines, swap a thousand times; about five minutes
+	@$(GO) run ./bench/reload

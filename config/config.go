@@ -106,8 +106,20 @@ type Plugin struct {
 	Recycle    int               `koanf:"recycle"` // messages an instance handles before it is replaced
 	Limits     Limits            `koanf:"limits"`
 	Allow      Allow             `koanf:"allow"`
+	Rollout    Rollout           `koanf:"rollout" json:"-"` // no part of Hash: it changes nothing of what runs
 
 	dir string
+}
+
+// Rollout is how a changed module takes over. Off, it does so at once. On, it
+// gets the share Canary of the messages for Watch; when the share of them that
+// it fails is larger by more than MaxFailureRatio than what the old one fails
+// meanwhile, it is rolled back, else it gets all.
+type Rollout struct {
+	On              bool          `koanf:"-"` // the key is there
+	Canary          float64       `koanf:"canary"`
+	Watch           time.Duration `koanf:"watch"`
+	MaxFailureRatio float64       `koanf:"max_failure_ratio"`
 }
 
 // Limits bounds one call of one plugin.
@@ -190,6 +202,16 @@ const (
 
 // DeadLetterNone is the dead_letter that waives dead letters.
 const DeadLetterNone = "none"
+
+// Key is the name under which the server knows the pipeline: its durables, the
+// ids of its outputs, its attempts, its lease and its checkpoint. A renamed
+// pipeline keeps that of its first name as long as it says so with `was`.
+func (p *Pipeline) Key() string {
+	if p.Was != "" {
+		return p.Was
+	}
+	return p.Name
+}
 
 // Hash is a content hash of all effective values. Two pipelines with one hash
 // behave alike as long as their plugins do.

@@ -182,6 +182,7 @@ func (l *loader) build(merged map[string]any, dir string) (*Config, error) {
 		settings, _ := plugins[name].(map[string]any)
 		free, _ := settings["config"].(map[string]any)
 		p.Config, p.ConfigJSON = flatten(free)
+		p.Rollout.On = l.index.under("plugins", name, "rollout")
 		p.Allow.PublishSet = l.index.has("plugins", name, "allow", "publish")
 	}
 	return c, nil

@@ -27,7 +27,7 @@ func good(t *testing.T, yaml string, o config.LoadOptions) *config.Config {
 }
 
 func TestProblemsOfValues(t *testing.T) {
-	for _, prefix := range []string{"breaker", "later", "listen", "nats", "not-yaml", "order", "shapes", "subjects"} {
+	for _, prefix := range []string{"breaker", "rollout", "later", "listen", "nats", "not-yaml", "order", "shapes", "subjects"} {
 		golden(t, prefix)
 	}
 }
@@ -50,6 +50,7 @@ func TestDefaults(t *testing.T) {
 				Memory: 64 << 20, Timeout: 5 * time.Second, Init: 5 * time.Second, Outputs: 900, OutputBytes: 8 << 20,
 				LogLines: 64, LogBytes: 64 << 10, ReasonBytes: 1 << 10, Table: 65536, Module: 32 << 20, Meter: true,
 			},
+			Rollout: config.Rollout{Canary: 0.1, Watch: 30 * time.Second, MaxFailureRatio: 0.05},
 		}},
 		Pipelines: map[string]*config.Pipeline{"p": {
 			Name: "p", From: []string{"in.x"}, Steps: []string{"a"}, To: "out.x", Start: config.Start{Policy: "all"},

@@ -72,6 +72,27 @@ func (p *Plugin) ReadModule() ([]byte, error) {
 	return data, nil
 }
 
+// Stat looks at the module's file with all checks of ReadModule but that of its
+// content.
+func (p *Plugin) Stat() (fs.FileInfo, error) {
+	wrap := func(err error) error { return fmt.Errorf("read plugin %q: %w", p.Name, err) }
+	root, err := os.OpenRoot(p.dir)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	defer root.Close()
+	f, _, err := p.open(root)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, wrap(err)
+	}
+	return info, nil
+}
+
 // open opens the module below root. A link may lead elsewhere in the folder,
 // never out of it; nothing but a regular file is opened for long.
 func (p *Plugin) open(root *os.Root) (*os.File, int64, error) {

@@ -124,6 +124,20 @@ func whole(s string) (int64, error) {
 	return n, nil
 }
 
+// percent is a share such as 10%, as a number from 0 to 1.
+func percent(s string) (any, error) {
+	n, ok := strings.CutSuffix(s, "%")
+	v, err := number(0.1, 100)(n)
+	if !ok || err != nil {
+		hint := ""
+		if v, err := number(0.1, 100)(s); err == nil && !ok {
+			hint = strconv.FormatFloat(v.(float64), 'f', -1, 64) + "%"
+		}
+		return nil, bad(hint, "%s is not a share from 0.1%% to 100%%", quote(s))
+	}
+	return v.(float64) / 100, nil
+}
+
 var decimal = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
 func number(low, high float64) scalar {

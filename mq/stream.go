@@ -39,6 +39,9 @@ type StreamSpec struct {
 	// forgets its oldest ones. Only the latter can hold message schedules.
 	Discard  string
 	Replicas int // 0 is 1
+	// Declared lets EnsureStream set MaxMsgSize, MaxAge, DuplicateWindow and
+	// Replicas of a stream that exists, too: somebody has written them down.
+	Declared bool
 }
 
 // metaKey marks a stream as ours; its value is the store format.
@@ -51,7 +54,7 @@ func Ours(c *jetstream.StreamConfig) bool { return c.Metadata[metaKey] != "" }
 
 // EnsureStream makes the stream, or adds the subjects that it lacks. It never
 // takes a subject away, and changes nothing else of a stream that exists but
-// its MaxBytes. A stream that mqrun did not make is never changed: one of that
+// its MaxBytes, unless it is Declared. A stream that mqrun did not make is never changed: one of that
 // name, or one that holds a subject already, is ErrForeignStream.
 func EnsureStream(ctx context.Context, js jetstream.JetStream, s StreamSpec) (*jetstream.StreamInfo, error) {
 	info, err := ensure(ctx, js, s)
@@ -96,16 +99,29 @@ func ensure(ctx context.Context, js jetstream.JetStream, s StreamSpec) (*jetstre
 	if n, err := strconv.Atoi(cfg.Metadata[metaKey]); err != nil || n > Format {
 		return nil, fmt.Errorf("%w: it has format %q, this version knows %d", ErrStoreNewer, cfg.Metadata[metaKey], Format)
 	}
+	want := cfg
+	if s.Declared {
+		fresh, err := s.config(js.Conn().MaxPayload())
+		if err != nil {
+			return nil, err
+		}
+		want.MaxMsgSize, want.MaxAge, want.Duplicates = fresh.MaxMsgSize, fresh.MaxAge, fresh.Duplicates
+		if s.Replicas > 0 {
+			want.Replicas = fresh.Replicas
+		}
+	}
 	subjects := cover(append(slices.Clone(cfg.Subjects), s.Subjects...))
 	slices.Sort(cfg.Subjects)
-	if slices.Equal(subjects, cfg.Subjects) && (s.MaxBytes == 0 || s.MaxBytes == cfg.MaxBytes) {
+	if s.MaxBytes != 0 {
+		want.MaxBytes = s.MaxBytes
+	}
+	same := want.MaxBytes == cfg.MaxBytes && want.MaxMsgSize == cfg.MaxMsgSize && want.MaxAge == cfg.MaxAge &&
+		want.Duplicates == cfg.Duplicates && want.Replicas == cfg.Replicas
+	if same && slices.Equal(subjects, cfg.Subjects) {
 		return info, nil
 	}
-	cfg.Subjects = subjects
-	if s.MaxBytes != 0 {
-		cfg.MaxBytes = s.MaxBytes
-	}
-	st, err := js.UpdateStream(ctx, cfg)
+	want.Subjects = subjects
+	st, err := js.UpdateStream(ctx, want)
 	if err != nil {
 		return nil, err
 	}

@@ -37,10 +37,10 @@ type batch struct {
 // openBatch finds the checkpoint, or writes the first one; begin takes turns
 // with other processes.
 func openBatch(ctx context.Context, b *broker, c *chain, in input, out string, log *slog.Logger) (*batch, error) {
-	p := &batch{walker: newWalker(c.cfg.Name, b, log), in: in, out: out, chain: c, nudged: make(chan struct{}, 1), retire: func() {}}
+	p := &batch{walker: newWalker(c.cfg, b, log), in: in, out: out, chain: c, nudged: make(chan struct{}, 1), retire: func() {}}
 	kv, err := b.leases(ctx)
 	if err == nil {
-		p.lease = b.lease(kv, p.name)
+		p.lease = b.lease(kv, p.key)
 		_, err = openCheckpoint(ctx, b.js, b.state, c.cfg, in, out)
 	}
 	if err != nil {
@@ -180,13 +180,13 @@ func (p *batch) swap(c *chain) *chain {
 }
 
 // drain ends the tenure, and gives up the lease only then.
-func (p *batch) drain(ctx context.Context, release bool) (err error) {
+func (p *batch) drain(ctx context.Context, patience time.Duration) (err error) {
 	p.mu.Lock()
 	p.leaving = true
 	t := p.tenure
 	p.mu.Unlock()
 	if t != nil {
-		err = t.drain(ctx, release)
+		err = t.drain(ctx, patience)
 	}
 	p.close()
 	return err

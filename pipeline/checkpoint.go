@@ -87,7 +87,7 @@ func stateKey(pipeline string) string {
 // there and is not, or that belongs to an earlier stream of the same name, is
 // no reason to start from 1: that would do everything again.
 func openCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstream.KeyValue, p *config.Pipeline, in input, out string) (checkpoint, error) {
-	subject := checkpointSubject(out, p.Name)
+	subject := checkpointSubject(out, p.Key())
 	c, err := readCheckpoint(ctx, js, out, subject)
 	if err != nil {
 		return c, err
@@ -108,9 +108,9 @@ func openCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstream
 		if err != nil || !ok || at <= c.Sequence {
 			return c, err
 		}
-		return writeCheckpoint(ctx, js, state, p.Name, out, position{Stream: c.Stream, Created: c.Created, Sequence: at}, c.fence)
+		return writeCheckpoint(ctx, js, state, p.Key(), out, position{Stream: c.Stream, Created: c.Created, Sequence: at}, c.fence)
 	}
-	switch _, err := state.Get(ctx, stateKey(p.Name)); {
+	switch _, err := state.Get(ctx, stateKey(p.Key())); {
 	case err == nil:
 		return c, fmt.Errorf("the checkpoint %s is gone; %s", subject, cure)
 	case !errors.Is(err, jetstream.ErrKeyNotFound):
@@ -120,7 +120,7 @@ func openCheckpoint(ctx context.Context, js jetstream.JetStream, state jetstream
 	if err != nil {
 		return c, err
 	}
-	return writeCheckpoint(ctx, js, state, p.Name, out, position{Stream: in.stream, Created: in.created.UnixNano(), Sequence: first}, 0)
+	return writeCheckpoint(ctx, js, state, p.Key(), out, position{Stream: in.stream, Created: in.created.UnixNano(), Sequence: first}, 0)
 }
 
 // writeCheckpoint puts a checkpoint where fence is the sequence of the last
@@ -148,12 +148,12 @@ func firstPosition(ctx context.Context, js jetstream.JetStream, state jetstream.
 	if at, ok, err := positionOfEach(ctx, js, p, in); err != nil || ok {
 		return at, err
 	}
-	r, ok, err := rememberedPosition(ctx, state, newIdentity(p.Name, in.stream, in.created))
+	r, ok, err := rememberedPosition(ctx, state, newIdentity(p.Key(), in.stream, in.created))
 	switch {
 	case err != nil:
 		return 0, err
 	case ok && len(r.Done)+len(r.Rewound) > 0:
-		return 0, fmt.Errorf("consumer %s of stream %s is gone, and messages above %d were settled out of order: let `commit: each` finish before the change to batch", durable(p.Name), in.stream, r.Floor)
+		return 0, fmt.Errorf("consumer %s of stream %s is gone, and messages above %d were settled out of order: let `commit: each` finish before the change to batch", durable(p.Key()), in.stream, r.Floor)
 	case ok:
 		return r.Floor, nil
 	}

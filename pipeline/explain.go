@@ -81,7 +81,7 @@ func (e explainer) reads() []string {
 				own = append(own, f)
 			}
 		}
-		by := "consumer " + durable(e.p.Name)
+		by := "consumer " + durable(e.p.Key())
 		if e.p.Commit == "batch" {
 			by = "a consumer that lives as long as the process"
 		}

@@ -25,17 +25,19 @@ func (p *tenure) handle(e *entry) {
 		}
 		p.cut()
 	}
-	for !p.dropped(e) && !p.chain.enter() { // swapped at this very moment
+	c := p.chain.pick(e.info.Sequence)
+	for !p.dropped(e) && !c.enter() { // swapped at this very moment
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
+		c = p.chain.pick(e.info.Sequence)
 	}
 	if p.dropped(e) {
 		p.mu.Unlock()
 		p.committer.nudge()
 		return
 	}
-	e.begun, e.held, e.chain = true, false, p.chain
+	e.begun, e.held, e.chain = true, false, c
 	if e.parked {
 		p.trying++
 	}
@@ -53,7 +55,6 @@ func (p *tenure) handle(e *entry) {
 	e.attempt = e.failed + before.Crashes + 1
 	w := &e.walk
 	w.pipe, w.s, w.before = p.walker, &e.slot, before
-	c := e.chain
 	if exhausted := e.attempt > c.cfg.Retry.Attempts; exhausted || before.Crashes >= crashesDead {
 		e.attempt--
 		w.step = &c.steps[min(before.Step, len(c.steps)-1)]
@@ -77,6 +78,7 @@ func (p *tenure) handle(e *entry) {
 		w.fail(&c.steps[len(c.steps)-1], outcome{failure: host.ReasonLimit}, fmt.Sprintf("%d outputs; with commit: batch one message may have %d", len(w.outs), groupMessages-1))
 	}
 	v := decide(w.out, e.attempt, c.cfg.Retry, p.rnd())
+	w.told(v)
 	if !judged {
 		judged = true
 		if p.tell(b, e, w, v) > 0 {
@@ -114,7 +116,7 @@ func (p *tenure) judge(e *entry, w *walk, v verdict) {
 		p.log.Warn(fmt.Sprintf("%s; attempt %d of %d, next in %v", w.describe(e.v.reason), e.attempt, e.chain.cfg.Retry.Attempts, e.v.delay.Round(time.Millisecond)), "step", w.step.name)
 	case actDead:
 		if to := e.chain.cfg.DeadLetter; to != "none" {
-			h, data := deadLetter(p.name, &e.slot, w.dead(e.v, p.now()), p.broker.limit(to))
+			h, data := deadLetter(p.key, &e.slot, w.dead(e.v, p.now()), p.broker.limit(to))
 			h[hdrMsgID] = []string{p.src.ident.id(e.info.Sequence, "dlq")}
 			p.workers.Go(func() { p.bury(e, &nats.Msg{Subject: to, Header: h, Data: data}, w.describe(e.v.reason)) })
 			return

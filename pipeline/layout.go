@@ -157,7 +157,7 @@ func (p *planner) inputs(pl *config.Pipeline, maxPayload int64) []input {
 		}
 		in := input{stream: name, filters: filters, maxMsg: maxMsg, created: created}
 		if ours {
-			in.redo = redoSubject(name, pl.Name)
+			in.redo = redoSubject(name, pl.Key())
 			in.filters = append(in.filters, in.redo)
 		}
 		ins = append(ins, in)
@@ -274,6 +274,7 @@ func (p *planner) specs(maxBytes, maxPayload int64) []mq.StreamSpec {
 			spec.MaxBytes, spec.Subjects = budget.DLQ, p.subjects[name]
 		}
 		if s := p.cfg.Streams[name]; s != nil {
+			spec.Declared = true
 			spec.MaxAge, spec.DuplicateWindow, spec.Replicas = s.MaxAge, s.DuplicateWindow, s.Replicas
 			if s.MaxBytes > 0 {
 				spec.MaxBytes = s.MaxBytes

@@ -31,13 +31,17 @@ type Options struct {
 	// StoreDir is the folder of the crash journal, of this process alone; ""
 	// keeps none, and then a message that kills the process is never found.
 	StoreDir string
+	// Concluded, if set, is told how each rollout of a new module ended.
+	Concluded func(Rollout)
 }
 
 // engine is one running pipeline, whatever its way to commit.
 type engine interface {
 	begin()             // pulls
 	swap(*chain) *chain // handles further messages with another chain
-	drain(ctx context.Context, release bool) error
+	// drain settles what the engine holds. What no worker has begun after
+	// patience is given back; when ctx ends, so is the rest.
+	drain(ctx context.Context, patience time.Duration) error
 	close()
 	tick(now time.Time, scratch []*slot) []*slot
 	reconnected()
@@ -57,13 +61,22 @@ type Manager struct {
 	keeper  sync.WaitGroup
 	rescuer *rescuer
 
+	draining sync.Mutex
 	applying sync.Mutex // held by whoever changes the generation
+
+	// leaving are engines that a reload drains. They outlive an Apply that is
+	// stopped, and are hurried when Drain may wait no longer.
+	leaving sync.WaitGroup
+	patient context.Context //nolint:containedctx // ends with that
+	hurry   context.CancelFunc
 
 	mu         sync.Mutex
 	cfg        *config.Config
 	generation uint64
-	plugins    map[string]*plugin
-	streams    []mq.StreamSpec // of the running generation
+	modules    modules
+	rollouts   map[string]Rollout // that ended, by plugin
+	deny       []string           // dead letter subjects of the running generation
+	streams    []mq.StreamSpec    // and its streams
 	pipelines  map[string]engine
 	closed     bool
 
@@ -122,7 +135,8 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	if o.MaxPayload == 0 {
 		o.MaxPayload = o.MQ.NatsConn().MaxPayload()
 	}
-	m := &Manager{o: o, kv: store{js: o.MQ.JetStream(), replicas: o.MQ.Replicas()}, cfg: &config.Config{}, pipelines: map[string]engine{}}
+	m := &Manager{o: o, kv: store{js: o.MQ.JetStream(), replicas: o.MQ.Replicas()}, cfg: &config.Config{}, pipelines: map[string]engine{}, rollouts: map[string]Rollout{}}
+	m.patient, m.hurry = context.WithCancel(context.Background())
 	m.load = sandboxed(o.Host, &m.kv)
 	b := &broker{
 		js: o.MQ.JetStream(), link: newLink(), limit: m.limit, leaseBytes: mq.Budget(o.MaxBytes, 1).KV / 10,
@@ -184,6 +198,7 @@ func (m *Manager) keep(ctx context.Context) {
 			for _, p := range m.running() {
 				scratch = p.tick(now, scratch)
 			}
+			m.guard(now)
 		}
 	}
 }
@@ -213,10 +228,6 @@ func (m *Manager) limit(s string) int64 {
 	}
 	return l.of(s, m.o.MaxPayload)
 }
-
-// reloadDrain bounds how long a pipeline that is replaced may finish what it
-// holds.
-const reloadDrain = 30 * time.Second
 
 // layOut makes the streams of cfg, or adds the subjects that they lack.
 func (m *Manager) layOut(ctx context.Context, cfg *config.Config) (l layout, err error) {
@@ -295,26 +306,34 @@ func (m *Manager) Config() *config.Config {
 // When ctx ends first the rest is given back too, and the error says so.
 // The broker must still run.
 func (m *Manager) Drain(ctx context.Context) error {
-	m.applying.Lock()
-	defer m.applying.Unlock()
-	if m.closed {
+	m.draining.Lock()
+	defer m.draining.Unlock()
+	defer context.AfterFunc(ctx, m.hurry)()
+	m.applying.Lock() // not for longer: who waits for it finds m.closed, and we wait for them
+	m.mu.Lock()
+	was := m.closed
+	m.closed = true
+	m.mu.Unlock()
+	m.applying.Unlock()
+	if was {
 		return nil
 	}
-	m.closed = true
 	m.broker.journal.stopping()
 	ps := m.running()
 	errs := make([]error, len(ps))
 	var wg sync.WaitGroup
 	for i, p := range ps {
-		wg.Go(func() { errs[i] = p.drain(ctx, true) })
+		wg.Go(func() { errs[i] = p.drain(ctx, 0) })
 	}
 	wg.Wait()
+	m.leaving.Wait()
+	m.hurry()
 	m.rescuer.close()
 	m.stop()
 	m.keeper.Wait()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	errs = append(errs, closePlugins(closing, m.plugins, nil), m.broker.journal.close())
+	errs = append(errs, m.modules.close(closing, modules{}), m.broker.journal.close())
 	for _, nc := range []*nats.Conn{m.broker.in, m.broker.out} {
 		_ = nc.FlushWithContext(closing) // of a connection that is away nothing can be saved
 		nc.Close()

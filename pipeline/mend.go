@@ -193,7 +193,7 @@ func (p *pipeline) settleDown(ctx context.Context, src *source, info *jetstream.
 	p.mu.Lock()
 	ident := src.ident
 	if r := rewoundOf(info); len(r) > len(ident.rewound) {
-		ident = newIdentity(p.name, src.stream, ident.made, r...)
+		ident = newIdentity(p.key, src.stream, ident.made, r...)
 		if running {
 			last := r[len(r)-1]
 			src.known.done.upTo(last)
@@ -228,7 +228,7 @@ func (p *pipeline) renew(src *source, made time.Time) {
 	p.mu.Lock()
 	src.ident.gone.Store(true)
 	src.fresh = true
-	src.ident, src.known = newIdentity(p.name, src.stream, made), mark{}
+	src.ident, src.known = newIdentity(p.key, src.stream, made), mark{}
 	p.mu.Unlock()
 	p.counts.mended.Add(1)
 	p.log.Error("the stream was deleted and made anew; the pipeline goes on with the new one", "stream", src.stream, "made", made.UTC().Format(time.RFC3339))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/host"
 	"github.com/mqrun/mqrun/mq"
 )
@@ -26,6 +27,7 @@ const flushWait = 10 * time.Second
 // walker is what every engine needs to take messages through their steps.
 type walker struct {
 	name    string
+	key     string // under which the server knows it
 	broker  *broker
 	log     *slog.Logger
 	now     func() time.Time
@@ -35,9 +37,9 @@ type walker struct {
 	seconds histogram
 }
 
-func newWalker(name string, b *broker, log *slog.Logger) *walker {
+func newWalker(c *config.Pipeline, b *broker, log *slog.Logger) *walker {
 	return &walker{
-		name: name, broker: b, log: log.With("pipeline", name), now: time.Now, rnd: random,
+		name: c.Name, key: c.Key(), broker: b, log: log.With("pipeline", c.Name), now: time.Now, rnd: random,
 		results: sync.Pool{New: func() any { return new(host.Result) }},
 		gate:    newGate(),
 	}
@@ -122,7 +124,7 @@ func (p *pipeline) share() int { return max(1, p.chain.cfg.MaxInFlight/len(p.sou
 
 func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
 	p := &pipeline{
-		walker: newWalker(c.cfg.Name, b, log),
+		walker: newWalker(c.cfg, b, log),
 		slots:  &slots{}, chain: c,
 		empty: make(chan struct{}),
 		lost:  map[string]string{}, denied: map[string]time.Time{},
@@ -146,7 +148,7 @@ func (p *pipeline) open(ctx context.Context, inputs []input) error {
 		if err != nil {
 			return fmt.Errorf("pipeline %s: %w", p.name, err)
 		}
-		p.lease = p.broker.lease(kv, p.name)
+		p.lease = p.broker.lease(kv, p.key)
 	}
 	if p.replies, err = p.broker.out.Subscribe(p.inbox+".*.*.*", p.reply); err != nil {
 		return fmt.Errorf("pipeline %s: subscribe to replies: %w", p.name, err)
@@ -166,7 +168,7 @@ func (p *pipeline) open(ctx context.Context, inputs []input) error {
 }
 
 func (p *pipeline) addSource(ctx context.Context, in input) error {
-	src := &source{stream: in.stream, filters: in.filters, redo: in.redo, consumer: durable(p.name), ident: newIdentity(p.name, in.stream, in.created)}
+	src := &source{stream: in.stream, filters: in.filters, redo: in.redo, consumer: durable(p.key), ident: newIdentity(p.key, in.stream, in.created)}
 	info, err := p.restore(ctx, src)
 	if err != nil {
 		return err
@@ -188,7 +190,7 @@ func (p *pipeline) addSource(ctx context.Context, in input) error {
 // handle takes one message from waiting to its settlement.
 func (p *pipeline) handle(s *slot) {
 	p.mu.Lock()
-	b, release, c := p.breaker, p.releasing, p.chain
+	b, release, c := p.breaker, p.releasing, p.chain.pick(s.info.Sequence)
 	if !release && !p.admitted(s) {
 		if !p.leaving {
 			p.parked = append(p.parked, s)
@@ -201,7 +203,7 @@ func (p *pipeline) handle(s *slot) {
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
-		release, c = p.releasing, p.chain
+		release, c = p.releasing, p.chain.pick(s.info.Sequence)
 	}
 	p.mu.Unlock()
 	if release {
@@ -255,6 +257,7 @@ func (p *pipeline) handle(s *slot) {
 		return
 	}
 	v := decide(w.out, s.attempt, c.cfg.Retry, p.rnd())
+	w.told(v)
 	if !judged {
 		judged = true
 		if spare := p.tell(b, s, w, v); spare > 0 {

@@ -39,7 +39,8 @@ func SetPosition(ctx context.Context, js jetstream.JetStream, cfg *config.Config
 	if last := st.CachedInfo().State.LastSeq; sequence > last {
 		return "", 0, fmt.Errorf("set position of %s: stream %s ends at %d", name, in.stream, last)
 	}
-	old, err := readCheckpoint(ctx, js, out, checkpointSubject(out, name))
+	key := cfg.Pipelines[name].Key()
+	old, err := readCheckpoint(ctx, js, out, checkpointSubject(out, key))
 	if err != nil {
 		return "", 0, fmt.Errorf("set position of %s: %w", name, err)
 	}
@@ -51,7 +52,7 @@ func SetPosition(ctx context.Context, js jetstream.JetStream, cfg *config.Config
 		return "", 0, fmt.Errorf("set position of %s: %w", name, err)
 	}
 	p := position{Stream: in.stream, Created: in.created.UnixNano(), Sequence: sequence}
-	if _, err := writeCheckpoint(ctx, js, state, name, out, p, old.fence); err != nil {
+	if _, err := writeCheckpoint(ctx, js, state, key, out, p, old.fence); err != nil {
 		return "", 0, fmt.Errorf("set position of %s: %w", name, err)
 	}
 	return in.stream, old.Sequence, nil

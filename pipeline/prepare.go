@@ -5,22 +5,35 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/host"
+	"github.com/mqrun/mqrun/watch"
 )
 
-// plugin is a loaded module with the key that tells whether a new
-// configuration can go on with it.
+// plugin is a loaded module with what tells whether a new configuration can go
+// on with it.
 type plugin struct {
-	key    string // settings and content
-	digest string
-	run    handler
-	loaded *host.Plugin // nil for a native one
+	settings string // hash of them
+	digest   string // of the content
+	run      handler
+	loaded   *host.Plugin // nil for a native one
+
+	// The file that it was read from, and whether a write since would show in
+	// that. Guarded by Manager.applying.
+	file watch.ID
+	sure bool
+
+	// rolledBack is the digest of the module that was to take this one's place
+	// and failed too much; held: that one lies in its file.
+	rolledBack string
+	held       bool
 }
 
 func (p *plugin) label(name string) string {
@@ -30,13 +43,16 @@ func (p *plugin) label(name string) string {
 	return name + "@sha256:" + p.digest[:12]
 }
 
-// loader makes a plugin ready, or returns have when that is the same one.
-type loader func(ctx context.Context, c *config.Plugin, workers int, have *plugin) (*plugin, error)
+// loader makes a plugin ready, or returns the one of have that it already is.
+type loader func(ctx context.Context, c *config.Plugin, workers int, have []*plugin) (*plugin, error)
+
+// set is plugins by name.
+type set map[string]*plugin
 
 // loadPlugins makes every plugin of cfg ready. All that fails is told at once;
-// then nothing is kept.
-func loadPlugins(ctx context.Context, load loader, cfg *config.Config, have map[string]*plugin) (map[string]*plugin, config.Problems) {
-	next := map[string]*plugin{}
+// then nothing is kept but what was there.
+func loadPlugins(ctx context.Context, load loader, cfg *config.Config, have map[string][]*plugin) (set, config.Problems) {
+	next := set{}
 	var problems config.Problems
 	for _, name := range slices.Sorted(maps.Keys(cfg.Plugins)) {
 		pl, err := load(ctx, cfg.Plugins[name], workers(cfg, name), have[name])
@@ -71,23 +87,56 @@ func workers(cfg *config.Config, plugin string) int {
 // sandboxed compiles, links and starts plugins in rt. They keep what they store
 // in kv; nil = nothing answers.
 func sandboxed(rt *host.Runtime, kv host.KV) loader {
-	return func(ctx context.Context, c *config.Plugin, workers int, have *plugin) (*plugin, error) {
+	return func(ctx context.Context, c *config.Plugin, workers int, have []*plugin) (*plugin, error) {
 		return loadSandboxed(ctx, rt, kv, c, workers, have)
 	}
 }
 
-func loadSandboxed(ctx context.Context, rt *host.Runtime, kv host.KV, c *config.Plugin, workers int, have *plugin) (*plugin, error) {
+func loadSandboxed(ctx context.Context, rt *host.Runtime, kv host.KV, c *config.Plugin, workers int, have []*plugin) (*plugin, error) {
+	info, err := c.Stat()
+	if err != nil {
+		return nil, err
+	}
+	file, settings := watch.IDOf(info), c.Hash()
+	sure := file.Sure(time.Now())
+	for _, p := range have {
+		if p.sure && p.file == file && p.settings == settings {
+			return p, nil // unread: a hundred plugins have megabytes each
+		}
+	}
 	wasm, err := c.ReadModule()
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(wasm)
-	digest := hex.EncodeToString(sum[:])
-	key := c.Hash() + ":" + digest
-	if have != nil && have.key == key {
-		return have, nil
+	p, err := among(have, c, settings, hex.EncodeToString(sum[:]))
+	if err != nil {
+		return nil, err
 	}
-	return loadModule(ctx, rt, kv, c, workers, wasm)
+	if p == nil {
+		if p, err = loadModule(ctx, rt, kv, c, workers, wasm); err != nil {
+			return nil, err
+		}
+	}
+	if p.digest == hex.EncodeToString(sum[:]) {
+		p.file, p.sure = file, sure
+	}
+	return p, nil
+}
+
+// among finds the plugin that has the settings and the content, or stands for
+// them because that content was rolled back.
+func among(have []*plugin, c *config.Plugin, settings, digest string) (*plugin, error) {
+	for _, p := range have {
+		switch {
+		case p.settings == settings && (p.digest == digest || p.rolledBack == digest):
+			p.held = p.digest != digest
+			return p, nil
+		case p.rolledBack == digest:
+			return nil, fmt.Errorf("load plugin %q: %s (sha256 %.12s) was rolled back because it failed too many messages, and its settings are others now; put another module there, or the one before", c.Name, c.Module, digest)
+		}
+	}
+	return nil, nil
 }
 
 // loadModule loads a plugin from bytes that have passed all checks.
@@ -98,7 +147,7 @@ func loadModule(ctx context.Context, rt *host.Runtime, kv host.KV, c *config.Plu
 	if err != nil {
 		return nil, err
 	}
-	return &plugin{key: c.Hash() + ":" + p.Digest(), digest: p.Digest(), run: p, loaded: p}, nil
+	return &plugin{settings: c.Hash(), digest: p.Digest(), run: p, loaded: p}, nil
 }
 
 // Settings are what the sandbox is told of a configured plugin.
@@ -129,11 +178,11 @@ func environment(names []string) map[string]string {
 	return env
 }
 
-// closePlugins closes those of a set that the other one does not use.
-func closePlugins(ctx context.Context, set, keep map[string]*plugin) error {
+// closePlugins closes those of a set that are not among the others.
+func closePlugins(ctx context.Context, of set, keep map[string][]*plugin) error {
 	var errs []error
-	for name, p := range set {
-		if keep[name] != p && p.loaded != nil {
+	for name, p := range of {
+		if p.loaded != nil && !slices.Contains(keep[name], p) {
 			errs = append(errs, p.loaded.Close(ctx))
 		}
 	}
@@ -141,7 +190,7 @@ func closePlugins(ctx context.Context, set, keep map[string]*plugin) error {
 }
 
 // chainFor is a pipeline's steps over the loaded plugins.
-func chainFor(c *config.Pipeline, generation uint64, plugins map[string]*plugin, deny []string) *chain {
+func chainFor(c *config.Pipeline, generation uint64, plugins set, deny []string) *chain {
 	steps := make([]step, len(c.Steps))
 	for i, name := range c.Steps {
 		steps[i] = step{name: name, plugin: plugins[name].label(name), run: plugins[name].run}

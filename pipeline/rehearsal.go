@@ -63,7 +63,7 @@ func OpenRehearsal(ctx context.Context, rt *host.Runtime, cfg *config.Config) (*
 		return nil, problems
 	}
 	for name, p := range cfg.Pipelines {
-		r.stages[name] = newStage(name, cfg.Server.MaxPayload-mq.PayloadReserve, chainFor(p, 0, r.plugins, layout.deny))
+		r.stages[name] = newStage(cfg.Server.MaxPayload-mq.PayloadReserve, chainFor(p, 0, r.plugins, layout.deny))
 	}
 	return r, nil
 }
@@ -80,7 +80,7 @@ func (r *Rehearsal) Plugin(ctx context.Context, name string, in Line) (Performan
 		return Performance{}, fmt.Errorf("no plugin is called %q; there are %v", name, slices.Sorted(maps.Keys(r.plugins)))
 	}
 	p := &config.Pipeline{Name: name, Steps: []string{name}, To: "to", Retry: config.Retry{Attempts: max(12, in.Attempt+1)}}
-	return newStage(name, r.cfg.Server.MaxPayload-mq.PayloadReserve, chainFor(p, 0, r.plugins, []string{"dlq.>"})).perform(ctx, in)
+	return newStage(r.cfg.Server.MaxPayload-mq.PayloadReserve, chainFor(p, 0, r.plugins, []string{"dlq.>"})).perform(ctx, in)
 }
 
 // Pipeline runs one pipeline.
@@ -142,8 +142,8 @@ type stage struct {
 	chain  *chain
 }
 
-func newStage(name string, limit int64, c *chain) stage {
-	return stage{newWalker(name, &broker{limit: func(string) int64 { return limit }}, slog.New(slog.DiscardHandler)), c}
+func newStage(limit int64, c *chain) stage {
+	return stage{newWalker(c.cfg, &broker{limit: func(string) int64 { return limit }}, slog.New(slog.DiscardHandler)), c}
 }
 
 // walk takes a message through the steps and says what the host would do.

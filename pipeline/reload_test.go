@@ -38,7 +38,7 @@ func TestReloadPlan(t *testing.T) {
 		{"ack_wait", reloadYAML("a2", ", ack_wait: 7s"), Plan{Keep: []string{"other"}, Restart: []string{"orders"}}},
 		{"add", reloadYAML("a2", ", ack_wait: 7s") + "  third: { from: third.x, steps: [b] }\n", Plan{Keep: []string{"orders", "other"}, Start: []string{"third"}}},
 		{"remove", reloadYAML("a2", ", ack_wait: 7s"), Plan{Keep: []string{"orders", "other"}, Stop: []string{"third"}}},
-		{"server key", "server: { max_payload: 2MiB }" + reloadYAML("a2", ", ack_wait: 7s"), Plan{Keep: []string{"orders", "other"}, Restarting: "server"}},
+		{"server key", "server: { max_payload: 2MiB }" + reloadYAML("a2", ", ack_wait: 7s"), Plan{Keep: []string{"orders", "other"}, Restarting: "server.max_payload"}},
 	} {
 		got := r.apply(tt.yaml)
 		got.Generation = 0

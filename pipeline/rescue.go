@@ -29,7 +29,7 @@ const (
 // givenUp is a message that the server will not deliver again although nobody
 // has acked it. mqrun never asks for that; somebody else can.
 type givenUp struct {
-	pipeline, stream string
+	pipeline, stream string // pipeline: its key
 	sequence         uint64
 	deliveries       uint64
 	reason, why      string
@@ -160,7 +160,7 @@ func (r *rescuer) save(ctx context.Context, g givenUp) error {
 	ctx, cancel := context.WithTimeout(ctx, rescueLimit)
 	defer cancel()
 	log := r.m.o.Logger.With("pipeline", g.pipeline, "stream", g.stream, "sequence", g.sequence, "reason", g.reason)
-	cfg := r.m.Config().Pipelines[g.pipeline]
+	_, cfg := r.m.known(g.pipeline)
 	if cfg == nil {
 		log.Warn("message of a pipeline that is not configured was given up; it is only in its stream")
 		return nil
@@ -191,11 +191,11 @@ func (r *rescuer) save(ctx context.Context, g givenUp) error {
 			return err
 		}
 	}
-	r.m.mu.Lock()
-	if p, ok := r.m.pipelines[g.pipeline].(*pipeline); ok {
-		p.counts.died(g.reason)
+	if e, _ := r.m.known(g.pipeline); e != nil {
+		if p, ok := e.(*pipeline); ok {
+			p.counts.died(g.reason)
+		}
 	}
-	r.m.mu.Unlock()
 	log.Error("message given up by the server; dead letter to "+cfg.DeadLetter, "error", g.why)
 	return nil
 }
@@ -229,13 +229,23 @@ func (r *rescuer) publish(ctx context.Context, cfg *config.Pipeline, src *source
 	return err
 }
 
+// known is the pipeline with the key, running or at least configured.
+func (m *Manager) known(key string) (engine, *config.Pipeline) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, p := range m.cfg.Pipelines {
+		if p.Key() == key {
+			return m.pipelines[name], p
+		}
+	}
+	return nil, nil
+}
+
 // identity is that of a pipeline's input as the running pipeline has it, which
 // knows of losses of the stream.
 func (m *Manager) identity(pipe, stream string, created time.Time) *identity {
-	m.mu.Lock()
-	p, _ := m.pipelines[pipe].(*pipeline)
-	m.mu.Unlock()
-	if p != nil {
+	e, _ := m.known(pipe)
+	if p, ok := e.(*pipeline); ok {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, src := range p.sources {
@@ -250,9 +260,8 @@ func (m *Manager) identity(pipe, stream string, created time.Time) *identity {
 // atWork reports whether a message that the server gave up is still in a slot
 // of ours. It may yet be acked; when it is given back instead, again is called.
 func (m *Manager) atWork(g givenUp, again func(givenUp)) bool {
-	m.mu.Lock()
-	p, ok := m.pipelines[g.pipeline].(*pipeline)
-	m.mu.Unlock()
+	e, _ := m.known(g.pipeline)
+	p, ok := e.(*pipeline)
 	if !ok {
 		return false
 	}

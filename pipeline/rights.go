@@ -56,7 +56,7 @@ func missingRights(r *mq.Rights, cfg *config.Config, l layout) config.Problems {
 			publish(p.DeadLetter, "pipelines", name, "dead_letter")
 		}
 		for _, in := range l.inputs[name] {
-			consumer := durable(name)
+			consumer := durable(p.Key())
 			if p.Commit == "batch" {
 				consumer = "*"
 			} else {

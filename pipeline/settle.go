@@ -108,7 +108,7 @@ func (p *pipeline) bury(s *slot, w *walk, v verdict) {
 	s.epitaph = w.describe(v.reason) + "; dead letter to " + to
 	pub := s.add()
 	pub.subject = to
-	pub.header, pub.data = deadLetter(p.name, s, w.dead(v, p.now()), p.broker.limit(to))
+	pub.header, pub.data = deadLetter(p.key, s, w.dead(v, p.now()), p.broker.limit(to))
 	p.identify(s, pub, "dlq")
 }
 

@@ -52,7 +52,7 @@ const metaGeneration = "mqrun-generation"
 // park the message for ever.
 func consumerConfig(p *config.Pipeline, filters []string) jetstream.ConsumerConfig {
 	c := jetstream.ConsumerConfig{
-		Durable: durable(p.Name), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.AckWait,
+		Durable: durable(p.Key()), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.AckWait,
 		MaxDeliver: -1, MaxAckPending: maxAckPending, FilterSubjects: filters,
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		Metadata:      map[string]string{metaGeneration: "1"},

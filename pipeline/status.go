@@ -28,6 +28,7 @@ const (
 // start.
 type Status struct {
 	Name     string `json:"name"`
+	Key      string `json:"key"` // the name under which the server knows it: of a renamed one its first
 	State    string `json:"state"`
 	Why      string `json:"why,omitempty"` // of a state other than running
 	InFlight int    `json:"in_flight"`
@@ -64,7 +65,7 @@ func (m *Manager) Status() []Status {
 	defer m.mu.Unlock()
 	var all []Status
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Pipelines)) {
-		s := Status{Name: name, State: StateStopped, Why: "it could not be started again; see the log"}
+		s := Status{Name: name, Key: m.cfg.Pipelines[name].Key(), State: StateStopped, Why: "it could not be started again; see the log"}
 		if p := m.pipelines[name]; p != nil {
 			s = p.status()
 		}
@@ -95,7 +96,7 @@ func statusOf(w *walker, c *counts) Status {
 	return Status{
 		Acked: c.acked.Load(), Filtered: filtered,
 		DeadBy: c.deadBy.snapshot(), Seconds: w.seconds.snapshot(),
-		Name: w.name, State: StateRunning,
+		Name: w.name, Key: w.key, State: StateRunning,
 		Handled: c.handled.Load(), Retried: c.naked.Load(),
 		Dead: c.dead.Load(), Outputs: c.outputs.Load(), LateAcks: c.lateAcks.Load(), Refused: c.publishRefused.Load(),
 		Mended: c.mended.Load(), Skipped: c.skipped.Load(),

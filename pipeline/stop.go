@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// drain stops pulling and waits until everything in flight is settled. With
-// release, messages that no worker has begun are given back at once, so that
-// others get them. When ctx ends first, guests are stopped and their messages
+// drain stops pulling and waits until everything in flight is settled. After
+// patience, messages that no worker has begun are given back, so that others
+// get them. When ctx ends first, guests are stopped and their messages
 // given back too; the error says how many.
-func (p *pipeline) drain(ctx context.Context, release bool) error {
+func (p *pipeline) drain(ctx context.Context, patience time.Duration) error {
 	// What fails now would be held for its delay; the next to run has it back
 	// at once, and in order.
-	release = release || p.lanes != nil
+	release := patience <= 0 || p.lanes != nil
 	p.mu.Lock()
 	p.releasing, p.leaving = p.releasing || release, true
 	parked := p.parked
@@ -29,6 +29,8 @@ func (p *pipeline) drain(ctx context.Context, release bool) error {
 	}
 	if release {
 		p.letGo()
+	} else {
+		defer time.AfterFunc(patience, p.letGo).Stop()
 	}
 	p.mu.Lock()
 	p.draining = true

@@ -82,7 +82,7 @@ func (e *entry) reset() {
 func openTenure(ctx context.Context, b *batch, c *chain) (*tenure, error) {
 	p := &tenure{
 		walker: b.walker, counts: &b.counts, in: b.in, out: b.out, chain: c, wake: b.wake,
-		parkAt: parkSubject(b.out, b.name), window: 4 * c.cfg.MaxInFlight,
+		parkAt: parkSubject(b.out, b.key), window: 4 * c.cfg.MaxInFlight,
 		entries: sync.Pool{New: func() any { return new(entry) }}, gone: make(chan struct{}),
 	}
 	p.crew = crew[*entry]{queue: make(chan *entry, 8*c.cfg.MaxInFlight), quit: make(chan struct{}), do: p.handle}
@@ -106,14 +106,14 @@ func (p *tenure) open(ctx context.Context) error {
 		return fmt.Errorf("stream %s: %w", p.in.stream, err)
 	}
 	p.in.created = st.CachedInfo().Created
-	p.src = &source{stream: p.in.stream, ident: newIdentity(p.name, p.in.stream, p.in.created), redo: p.in.redo}
+	p.src = &source{stream: p.in.stream, ident: newIdentity(p.key, p.in.stream, p.in.created), redo: p.in.redo}
 	ckpt, err := openCheckpoint(ctx, p.broker.js, p.broker.state, p.chain.cfg, p.in, p.out)
 	if err != nil {
 		return err
 	}
 	// A durable of `commit: each` has told its position; left there it would
 	// hold the janitor for ever.
-	if err := p.broker.js.DeleteConsumer(ctx, p.in.stream, durable(p.name)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+	if err := p.broker.js.DeleteConsumer(ctx, p.in.stream, durable(p.key)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return err
 	}
 	if p.waiting, err = readParked(ctx, p.broker.js, p.out, p.parkAt, ckpt); err != nil {
@@ -244,9 +244,9 @@ func (p *tenure) swap(c *chain) {
 	}
 }
 
-// drain handles and commits what was admitted; with release, only what has
+// drain handles and commits what was admitted; after patience, only what has
 // begun and has nothing unbegun before it. The rest is behind the checkpoint.
-func (p *tenure) drain(ctx context.Context, release bool) error {
+func (p *tenure) drain(ctx context.Context, patience time.Duration) error {
 	p.mu.Lock()
 	p.draining = true
 	pull := p.pull
@@ -255,10 +255,16 @@ func (p *tenure) drain(ctx context.Context, release bool) error {
 		p.log.Warn("stop pulling", "stream", p.in.stream, "error", err)
 	}
 	p.mu.Lock()
-	if release || p.shut() {
+	if patience <= 0 || p.shut() {
 		p.cut()
 	}
 	p.mu.Unlock()
+	defer time.AfterFunc(patience, func() {
+		p.mu.Lock()
+		p.cut()
+		p.mu.Unlock()
+		p.committer.nudge()
+	}).Stop()
 	var err error
 	if !p.committer.drain(ctx) {
 		p.mu.Lock()

@@ -23,7 +23,7 @@ type Trial struct {
 	Module string // name@sha256:12 of the one on trial
 
 	stage   stage
-	plugins map[string]*plugin
+	plugins set
 }
 
 // Outcome is what came of one dead letter in a trial.
@@ -58,7 +58,7 @@ func OpenTrial(ctx context.Context, rt *host.Runtime, cfg *config.Config, pipeli
 	if int64(len(wasm)) > own.Limits.Module {
 		return nil, wrap(fmt.Errorf("it has %d bytes; plugins.%s.limits.module allows %d", len(wasm), step, own.Limits.Module))
 	}
-	t := &Trial{plugins: map[string]*plugin{}}
+	t := &Trial{plugins: set{}}
 	for _, name := range p.Steps {
 		if t.plugins[name] != nil {
 			continue
@@ -80,7 +80,7 @@ func OpenTrial(ctx context.Context, rt *host.Runtime, cfg *config.Config, pipeli
 		}
 		t.plugins[name] = pl
 	}
-	t.stage = newStage(pipeline, math.MaxInt64, chainFor(p, 0, t.plugins, []string{"dlq.>"}))
+	t.stage = newStage(math.MaxInt64, chainFor(p, 0, t.plugins, []string{"dlq.>"}))
 	return t, nil
 }
 

@@ -32,6 +32,11 @@ type chain struct {
 	steps      []step
 	deny       []string // dead letter subjects of all pipelines
 
+	trials []*trial // of plugins among the steps
+	trying bool     // this one has the new modules
+	canary *chain   // of one that has not: gets a share of the messages
+	share  float64
+
 	mu      sync.Mutex
 	users   int
 	retired bool
@@ -62,8 +67,12 @@ func (c *chain) leave() {
 	}
 }
 
-// retire lets no further message in; idle closes when the last one left.
+// retire lets no further message in, into its canary neither; idle closes when
+// the last one left.
 func (c *chain) retire() {
+	if c.canary != nil {
+		c.canary.retire()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {

@@ -1,6 +1,9 @@
 package watch
 
-import "os"
+import (
+	"os"
+	"time"
+)
 
 // ID tells two states of a file apart without reading it: which file it is, its
 // size, and when it was changed. The zero ID is no file.
@@ -17,10 +20,10 @@ func IDOf(info os.FileInfo) ID {
 	return id
 }
 
-// Sure reports whether a write since then would show in the ID: not when the
+// Sure reports whether a write after then would show in the ID: not when the
 // file was changed so shortly before that its times may be too coarse.
-func (id ID) Sure(then int64) bool {
-	return then-max(id.written, id.changed) >= coarse.Nanoseconds()
+func (id ID) Sure(then time.Time) bool {
+	return then.UnixNano()-max(id.written, id.changed) >= coarse.Nanoseconds()
 }
 
 // place is the part that tells which file it is.

@@ -126,12 +126,13 @@ func (c *cli) ask(ctx context.Context, nc *nats.Conn, name string, request []byt
 
 // processStatus is what a process says of itself.
 type processStatus struct {
-	Process    string           `json:"process"`
-	Version    string           `json:"version"`
-	Started    time.Time        `json:"started"`
-	Generation uint64           `json:"generation"`
-	Reload     web.Reload       `json:"reload"`
-	Pipelines  []pipelineStatus `json:"pipelines"`
+	Process    string             `json:"process"`
+	Version    string             `json:"version"`
+	Started    time.Time          `json:"started"`
+	Generation uint64             `json:"generation"`
+	Reload     web.Reload         `json:"reload"`
+	Pipelines  []pipelineStatus   `json:"pipelines"`
+	Rollouts   []pipeline.Rollout `json:"rollouts,omitempty"`
 }
 
 type pipelineStatus struct {
@@ -152,7 +153,7 @@ func endpoints(l *live, r *reloader) map[string]endpoint {
 	started := time.Now().UTC()
 	return map[string]endpoint{
 		"status": func(ctx context.Context, _ []byte) (any, error) {
-			s := processStatus{Version: builtIn().Mqrun, Started: started, Generation: l.Generation(), Reload: r.Last(), Pipelines: []pipelineStatus{}}
+			s := processStatus{Version: builtIn().Mqrun, Started: started, Generation: l.Generation(), Reload: r.Last(), Rollouts: l.Rollouts(), Pipelines: []pipelineStatus{}}
 			pending := l.Pending(ctx)
 			for _, p := range l.Status() {
 				ps := pipelineStatus{Status: p}
@@ -204,7 +205,7 @@ func known(all []processStatus) func(string) bool {
 	names := map[string]bool{}
 	for _, s := range all {
 		for _, p := range s.Pipelines {
-			names[p.Name] = true
+			names[p.Key] = true
 		}
 	}
 	return func(name string) bool { return names[name] }

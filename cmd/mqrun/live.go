@@ -44,6 +44,14 @@ func (l *live) Generation() uint64 {
 	return 0
 }
 
+// Rollouts are the manager's.
+func (l *live) Rollouts() []pipeline.Rollout {
+	if m := l.manager.Load(); m != nil {
+		return m.Rollouts()
+	}
+	return nil
+}
+
 // Pending is the manager's.
 func (l *live) Pending(ctx context.Context) map[string]uint64 {
 	if m := l.manager.Load(); m != nil {

@@ -150,6 +150,9 @@ func (r *reloader) once(ctx context.Context, by string) (pipeline.Plan, error) {
 	}
 	r.applied(by, cfg, plan)
 	if err != nil {
+		r.mu.Lock()
+		r.last.Problems = strings.Split(err.Error(), "\n")
+		r.mu.Unlock()
 		r.log.Error("reloaded in part", "by", by, "error", err)
 		return plan, err
 	}
@@ -196,6 +199,18 @@ func (r *reloader) refused(by string, err error) error {
 		r.log.Log(context.Background(), level, "reload refused, the running configuration stays", "by", by, "problem", line)
 	}
 	return err
+}
+
+// concluded notes that a module was rolled back: what is in the files is not
+// what runs, as after a reload that was refused.
+func (r *reloader) concluded(ro pipeline.Rollout) {
+	if ro.State != pipeline.RolloutRolledBack {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last.Time, r.last.By, r.last.Plan, r.last.Problems = time.Now(), "rollout", "", []string{ro.String()}
+	r.last.Refused++
 }
 
 // contentHash tells whether two processes run the same pipelines and plugin

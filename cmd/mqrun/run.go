@@ -101,7 +101,7 @@ func (c *cli) run(ctx context.Context, drain time.Duration) (err error) {
 	var m *pipeline.Manager
 	err = q.Settled(ctx, func() (err error) {
 		m, err = pipeline.Open(ctx, pipeline.Options{
-			MQ: q, Host: rt, Logger: log, StoreDir: cfg.Server.StoreDir,
+			MQ: q, Host: rt, Logger: log, StoreDir: cfg.Server.StoreDir, Concluded: r.concluded,
 		})
 		return err
 	})

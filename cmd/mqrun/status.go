@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mqrun/mqrun/pipeline"
 )
 
 func (c *cli) statusCommand() *cobra.Command {
@@ -59,6 +61,11 @@ func (c *cli) printStatuses(all []processStatus) error {
 			fmt.Fprintf(c.stdout, "%s, mqrun %s, up %s, watching: %s, generation %d (%s, by %s)\n", s.Process, s.Version, age(time.Since(s.Started)), s.Reload.Watching, s.Generation, reloadWords(s), s.Reload.By)
 			for _, p := range s.Reload.Problems {
 				fmt.Fprintf(c.stdout, "  %s\n", printable(p))
+			}
+			for _, ro := range s.Rollouts {
+				if ro.State == pipeline.RolloutTrying {
+					fmt.Fprintf(c.stdout, "  %s, for %s\n", ro, age(time.Since(ro.Since)))
+				}
 			}
 		}
 		rows := [][]string{{"PIPELINE", "STATE", "PENDING", "IN FLIGHT", "HANDLED", "ACKED", "RETRIED", "DEAD", "OUTPUTS", "WHY"}}
