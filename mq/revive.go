@@ -71,7 +71,9 @@ func (e *EmbeddedNATS) Steady(f func() error) error {
 }
 
 // reopen ends JetStream, if it is still there, and begins it anew on what the
-// store holds.
+// store holds. The server keeps its former subscription to the API besides: from
+// then on requests are carried out twice, and the first answer counts. Ours
+// take no harm from that.
 func (e *EmbeddedNATS) reopen() error {
 	e.opening.Lock()
 	defer e.opening.Unlock()

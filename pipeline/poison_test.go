@@ -26,7 +26,7 @@ func TestORD03_OneBadItemDoesNotSinkTheBatch(t *testing.T) {
 				poison := strconv.Itoa(rand.IntN(n))
 				var calls atomic.Int64
 				gate := make(chan struct{})
-				r := newRig(t, strings.Replace(yaml, "ack_wait: 1s", "ack_wait: 30s", 1), map[string]native{"a": func(m *host.Message, r *host.Result) error {
+				r := newRig(t, strings.Replace(yaml, "ack_wait: 1s", "ack_wait: 5s", 1), map[string]native{"a": func(m *host.Message, r *host.Result) error {
 					<-gate // all are there
 					calls.Add(1)
 					if string(m.Data) == poison {

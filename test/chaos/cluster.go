@@ -50,7 +50,7 @@ func cluster(ctx context.Context, b *bench) error {
 			return err
 		}
 		if round%2 == 0 {
-			workers[victim], err = b.run(ctx)
+			workers[victim], err = b.runAgain(ctx)
 		}
 		return err
 	})
@@ -61,4 +61,15 @@ func cluster(ctx context.Context, b *bench) error {
 		return err
 	}
 	return errCounted
+}
+
+// runAgain starts mqrun as a supervisor does: it may end when a node has just
+// come back and does not answer yet.
+func (b *bench) runAgain(ctx context.Context) (p *mqprocess.Process, err error) {
+	for range 5 {
+		if p, err = b.run(ctx); err == nil || !sleep(ctx, time.Second) {
+			break
+		}
+	}
+	return p, err
 }
