@@ -164,12 +164,13 @@ func (l *loader) build(merged map[string]any, dir string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build config: %w", err)
 	}
+	written := l.index.written()
 	for name, s := range c.Streams {
 		s.Name = name
 	}
 	for name, p := range c.Pipelines {
 		p.Name = name
-		p.Breaker.On = l.index.under("pipelines", name, "breaker")
+		p.Breaker.On = written[join([]string{"pipelines", name, "breaker"})]
 	}
 	for _, p := range []*string{&c.Server.StoreDir, &c.NATS.Creds, &c.NATS.NKey, &c.NATS.TLS.CA, &c.NATS.TLS.Cert, &c.NATS.TLS.Key} {
 		if *p != "" && !filepath.IsAbs(*p) {
@@ -182,7 +183,7 @@ func (l *loader) build(merged map[string]any, dir string) (*Config, error) {
 		settings, _ := plugins[name].(map[string]any)
 		free, _ := settings["config"].(map[string]any)
 		p.Config, p.ConfigJSON = flatten(free)
-		p.Rollout.On = l.index.under("plugins", name, "rollout")
+		p.Rollout.On = written[join([]string{"plugins", name, "rollout"})]
 		p.Allow.PublishSet = l.index.has("plugins", name, "allow", "publish")
 	}
 	return c, nil

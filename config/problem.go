@@ -100,17 +100,20 @@ func (x index) has(path ...string) bool {
 	return ok
 }
 
-// under reports whether something is written at path or below it.
-func (x index) under(path ...string) bool {
-	if x.has(path...) {
-		return true
-	}
+// written is every path at which something is written, or below it.
+func (x index) written() map[string]bool {
+	all := make(map[string]bool, len(x.places))
 	for key := range x.places {
-		if strings.HasPrefix(key, join(path)+delim) {
-			return true
+		for !all[key] {
+			all[key] = true
+			i := strings.LastIndex(key, delim)
+			if i < 0 {
+				break
+			}
+			key = key[:i]
 		}
 	}
-	return false
+	return all
 }
 
 // replace sets the place of path. Unless it is a section, whose keys are

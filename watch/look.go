@@ -55,6 +55,8 @@ func (e *entry) read(s sight, now time.Time) {
 func (e *entry) take(s sight, sum [sha256.Size]byte, now time.Time) {
 	if !s.same(e.id, e.list) || e.seen.IsZero() {
 		e.seen, e.sure = now, false
+	} else if now.Sub(e.seen) >= coarse {
+		e.sure = true
 	}
 	e.id, e.list, e.names, e.sum, e.pending = s.id, s.list, s.names, sum, false
 }
@@ -136,6 +138,7 @@ func (w *Watcher) look(now time.Time) (changed []string, wait time.Duration) {
 		default:
 			e.take(e.next, sum, now)
 			changed = append(changed, e.next.path)
+			w.told = true
 		}
 	}
 	w.forget()

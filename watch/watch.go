@@ -51,6 +51,7 @@ type Watcher struct {
 	roots   []string
 	entries map[string]*entry
 	mode    string
+	told    bool // a change, since the last Mark
 }
 
 // New makes a watcher of nothing.
@@ -105,8 +106,9 @@ func (w *Watcher) Watch(paths ...string) {
 }
 
 // Mark lets everything that is there now count as read: whoever reads the
-// files after it is told of what changes from then on, and of nothing else.
-func (w *Watcher) Mark() {
+// files after it is told of what changes from then on, and of nothing else. It
+// reports whether anything differs from the last time.
+func (w *Watcher) Mark() (changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
@@ -114,9 +116,14 @@ func (w *Watcher) Mark() {
 		if w.entries[path] == nil {
 			w.entries[path] = &entry{}
 		}
-		w.entries[path].read(w.stat(path), now)
+		e := w.entries[path]
+		before := e.sum
+		e.read(w.stat(path), now)
+		changed = changed || e.sum != before
 	}
 	w.forget()
+	changed, w.told = changed || w.told, false
+	return changed
 }
 
 // Mode says how changes are found: "events", or "polling" and why.

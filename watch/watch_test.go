@@ -221,8 +221,13 @@ func TestMark(t *testing.T) {
 	w := New(Options{})
 	w.Watch(dir+"/a", dir+"/b")
 	now := time.Now()
+	if w.Mark() {
+		t.Error("a change without any")
+	}
 	put(t, dir+"/a", "2")
-	w.Mark()
+	if !w.Mark() || w.Mark() {
+		t.Error("a change is to be told once")
+	}
 	for range 3 {
 		now = now.Add(time.Minute)
 		if got, _ := w.look(now); got != nil {
@@ -233,6 +238,9 @@ func TestMark(t *testing.T) {
 	w.look(now.Add(time.Minute))
 	if got, _ := w.look(now.Add(2 * time.Minute)); !slices.Equal(got, []string{dir + "/b"}) {
 		t.Errorf("told %q, want the file that was made", got)
+	}
+	if !w.Mark() || w.Mark() {
+		t.Error("what a look has told differs from the last mark, too")
 	}
 }
 

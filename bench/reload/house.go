@@ -18,6 +18,7 @@ import (
 	"github.com/mqrun/mqrun/host"
 	"github.com/mqrun/mqrun/mq"
 	"github.com/mqrun/mqrun/pipeline"
+	"github.com/mqrun/mqrun/watch"
 )
 
 // window is a stretch of time.
@@ -27,6 +28,8 @@ type window struct{ begin, end time.Time }
 type house struct {
 	dir      string
 	yaml     string
+	files    *watch.Watcher
+	cfg      *config.Config
 	q        *mq.EmbeddedNATS
 	rt       *host.Runtime
 	m        *pipeline.Manager
@@ -45,7 +48,7 @@ func inFolder(f func(dir string) error) error {
 }
 
 func openHouse(ctx context.Context, dir string) (*house, error) {
-	h := &house{dir: dir}
+	h := &house{dir: dir, files: watch.New(watch.Options{})}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	store := filepath.Join(dir, ".mqrun")
 	var err error
@@ -126,11 +129,15 @@ func (h *house) apply(ctx context.Context) (pipeline.Plan, error) {
 		}
 		h.yaml = ""
 	}
-	cfg, err := config.Load(config.LoadOptions{Files: []string{filepath.Join(h.dir, "pipelines.yaml")}})
-	if err != nil {
-		return pipeline.Plan{}, err
+	file := filepath.Join(h.dir, "pipelines.yaml")
+	if h.files.Mark() || h.cfg == nil { // as mqrun does
+		var err error
+		h.cfg, err = config.Load(config.LoadOptions{Files: []string{file}, Named: func(files []string) { h.files.Watch(append(files, file)...) }})
+		if err != nil {
+			return pipeline.Plan{}, err
+		}
 	}
-	return h.m.Apply(ctx, cfg)
+	return h.m.Apply(ctx, h.cfg)
 }
 
 func loadYAML(commit string) string {

@@ -26,6 +26,7 @@ type reloader struct {
 	apply    func(context.Context, *config.Config) (pipeline.Plan, error)
 	files    *watched
 	log      *slog.Logger
+	read     *config.Config // nil: not read, or refused
 	requests chan request
 	ended    chan struct{}
 
@@ -136,10 +137,14 @@ func (r *reloader) Last() web.Reload {
 // once loads and applies. An error is logged here because nobody may wait for it.
 func (r *reloader) once(ctx context.Context, by string) (pipeline.Plan, error) {
 	begin := time.Now()
-	r.files.mark() // before the first byte is read
-	cfg, err := r.load()
-	if err != nil {
-		return pipeline.Plan{}, r.refused(by, problems(err))
+	cfg := r.read
+	if r.files.mark() || cfg == nil { // before the first byte is read
+		r.read = nil
+		var err error
+		if cfg, err = r.load(); err != nil {
+			return pipeline.Plan{}, r.refused(by, problems(err))
+		}
+		r.read = cfg
 	}
 	plan, err := r.apply(ctx, cfg)
 	if plan.Generation == 0 && ctx.Err() != nil { // stopped in the middle

@@ -38,12 +38,9 @@ func (c *cli) newWatched() *watched {
 	return f
 }
 
-// mark lets what is there now count as read.
-func (f *watched) mark() {
-	if f.Watcher != nil {
-		f.Mark()
-	}
-}
+// mark lets what is there now count as read, and reports whether it may differ
+// from the last time.
+func (f *watched) mark() bool { return f.Watcher == nil || f.Mark() }
 
 // named adds the files that a configuration names which is about to be checked.
 func (f *watched) named(files []string) {
