@@ -78,6 +78,12 @@ func (p *pipeline) stillAtWork(src *source, m *nats.Msg, info mq.AckInfo) bool {
 	}
 	s.reply, s.clock = m.Reply, p.now()
 	s.sent = time.Time{} // what was sent went to the delivery before
+	if s.state == settling {
+		// So does the answer to it. A nak with a short delay brings the message
+		// back before its own confirmation is read: that must not end the slot, or
+		// nobody has the new delivery until ack_wait is over.
+		s.term++
+	}
 	return true
 }
 
