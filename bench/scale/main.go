@@ -29,6 +29,7 @@ type scale struct {
 	backlog int
 	soak    int
 	logs    *os.File
+	live    *program // started last
 	result  []string
 }
 
@@ -86,6 +87,11 @@ func (s *scale) inFolder(part func() error) (err error) {
 		return err
 	}
 	defer s.logs.Close()
+	defer func() {
+		if s.live != nil {
+			s.live.Kill() // nothing when it has ended
+		}
+	}()
 	if err := part(); err != nil {
 		log, _ := os.ReadFile(s.logs.Name()) // more than the error itself is a gift
 		return errors.Join(err, fmt.Errorf("the end of its log: %s", log[max(0, len(log)-2000):]))

@@ -48,6 +48,7 @@ func (s *scale) start(config string) (*program, error) {
 		return nil, err
 	}
 	r := &program{Process: p, web: web, began: time.Since(began)}
+	s.live = r
 	if r.nc, err = mq.DialSocket(ctx, filepath.Join(s.dir, ".mqrun", "sock")); err == nil {
 		r.js, err = jetstream.New(r.nc, jetstream.WithPublishAsyncMaxPending(2048))
 	}
