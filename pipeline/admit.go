@@ -51,7 +51,7 @@ func (p *tenure) consume(ctx context.Context) error {
 		return err
 	}
 	p.mu.Lock()
-	p.pull, p.expect = pull, 1
+	p.pull, p.consumer, p.expect = pull, c.CachedInfo().Name, 1
 	p.mu.Unlock()
 	return nil
 }

@@ -83,17 +83,31 @@ func (t *tally) snapshot() map[string]int64 {
 }
 
 // Pending is how many messages wait in the streams of each pipeline, by name.
-// It asks the server. Those with `commit: batch` are not in it.
+// It asks the server. A pipeline that another process runs by `commit: batch` is
+// not in it.
 func (m *Manager) Pending(ctx context.Context) map[string]uint64 {
 	pending := map[string]uint64{}
 	for _, e := range m.running() {
-		p, ok := e.(*pipeline)
-		if !ok {
-			continue
+		var name string
+		consumers := map[string]string{} // by stream
+		switch p := e.(type) {
+		case *pipeline:
+			name = p.name
+			for _, src := range p.sources {
+				consumers[src.stream] = src.consumer
+			}
+		case *batch:
+			t := p.current()
+			if t == nil {
+				continue
+			}
+			t.mu.Lock()
+			name, consumers[t.in.stream] = p.name, t.consumer
+			t.mu.Unlock()
 		}
-		n := uint64(0)
-		for _, src := range p.sources {
-			c, err := m.broker.js.Consumer(ctx, src.stream, src.consumer)
+		n, ok := uint64(0), true
+		for stream, consumer := range consumers {
+			c, err := m.broker.js.Consumer(ctx, stream, consumer)
 			if err != nil {
 				ok = false
 				break
@@ -101,7 +115,7 @@ func (m *Manager) Pending(ctx context.Context) map[string]uint64 {
 			n += c.CachedInfo().NumPending
 		}
 		if ok {
-			pending[p.name] = n
+			pending[name] = n
 		}
 	}
 	return pending

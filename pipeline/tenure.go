@@ -41,6 +41,7 @@ type tenure struct {
 	mu         sync.Mutex
 	chain      *chain
 	pull       *mq.Pull
+	consumer   string
 	expect     uint64 // consumer sequence of the next delivery
 	top        uint64 // stream sequence of the last one admitted
 	line       []*entry

@@ -122,6 +122,29 @@ func TestBatchGoesOnWithoutItsLease(t *testing.T) {
 	}
 }
 
+func TestBatchTellsWhatIsPending(t *testing.T) {
+	gate := make(chan struct{})
+	r := newRig(t, strings.Replace(batched, "commit: batch", "commit: batch, max_in_flight: 4", 1), map[string]native{"a": func(m *host.Message, r *host.Result) error {
+		<-gate
+		return echo(m, r)
+	}})
+	const n = 100
+	r.feed(0, n)
+	pending := func(want uint64) {
+		t.Helper()
+		r.eventually(func() error {
+			if got, ok := r.m.Pending(t.Context())["orders"]; !ok || got != want {
+				return fmt.Errorf("%d pending (%v); want %d", got, ok, want)
+			}
+			return nil
+		})
+	}
+	pending(n - 16) // four times max_in_flight are taken at once
+	close(gate)
+	r.exactly(n, true)
+	pending(0)
+}
+
 // A position that an operator sets is taken by a running pipeline, whether its
 // checkpoint held or not.
 func TestBatchTakesANewPosition(t *testing.T) {
