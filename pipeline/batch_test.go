@@ -295,3 +295,33 @@ func TestCommitEachWaitsForParkedMessages(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Nor does one together with a new name.
+func TestCommitChangesUnderANewName(t *testing.T) {
+	var calls atomic.Int64
+	r := newRig(t, one, map[string]native{"a": func(m *host.Message, r *host.Result) error {
+		calls.Add(1)
+		return echo(m, r)
+	}})
+	renamed := func(yaml string) string {
+		return strings.Replace(yaml, "  orders: { ", "  shop: { was: orders, ", 1)
+	}
+	for i, yaml := range []string{one, renamed(batched), renamed(one)} {
+		if i > 0 {
+			r.apply(yaml)
+		}
+		r.feed(100*i, 100*(i+1))
+		r.read("MQRUN_ORDERS", "done.orders", 100*(i+1))
+		r.eventually(func() error {
+			if st := r.m.Status()[0]; st.InFlight > 0 {
+				return fmt.Errorf("%+v", st)
+			}
+			return nil
+		})
+	}
+	r.settled("MQRUN", "orders") // the durable of the first name
+	r.exactly(300, false)
+	if n := calls.Load(); n != 300 {
+		t.Errorf("%d handler calls; want 300", n)
+	}
+}

@@ -19,7 +19,7 @@ import (
 // positionOfEach is up to where a pipeline has handled all of an input with
 // `commit: each`; false when it never ran so.
 func positionOfEach(ctx context.Context, js jetstream.JetStream, p *config.Pipeline, in input) (uint64, bool, error) {
-	switch c, err := js.Consumer(ctx, in.stream, durable(p.Name)); {
+	switch c, err := js.Consumer(ctx, in.stream, durable(p.Key())); {
 	case err == nil:
 		i := c.CachedInfo()
 		if i.NumAckPending > 0 {
@@ -27,7 +27,7 @@ func positionOfEach(ctx context.Context, js jetstream.JetStream, p *config.Pipel
 		}
 		return max(i.AckFloor.Stream, i.Delivered.Stream), true, nil
 	case !errors.Is(err, jetstream.ErrConsumerNotFound):
-		return 0, false, fmt.Errorf("consumer %s on stream %s: %w", durable(p.Name), in.stream, err)
+		return 0, false, fmt.Errorf("consumer %s on stream %s: %w", durable(p.Key()), in.stream, err)
 	}
 	return 0, false, nil
 }

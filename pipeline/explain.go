@@ -146,9 +146,9 @@ func (e explainer) batch() []string {
 	lines := []string{
 		"commit: batch: outputs, retries and the position are stored together in stream " + out + ", many messages at a time; each input's outputs are stored there exactly once, whatever crashes",
 		fmt.Sprintf("a handler may run more often than once for a message, and may emit at most %d outputs", groupMessages-1),
-		"outputs are stored in the order of the input, but for messages that are tried again: they wait in " + parkSubject(out, e.p.Name) + ".>",
+		"outputs are stored in the order of the input, but for messages that are tried again: they wait in " + parkSubject(out, e.p.Key()) + ".>",
 		fmt.Sprintf("one process runs it, by a lease; another one takes over within %s when it dies, and from its checkpoint", rounded(leaseTTL+leaseEvery)),
-		"the position is in " + checkpointSubject(out, e.p.Name) + "; should it be gone, or the input stream be made anew, mqrun batch set-position says where to go on",
+		"the position is in " + checkpointSubject(out, e.p.Key()) + "; should it be gone, or the input stream be made anew, mqrun batch set-position says where to go on",
 	}
 	if e.p.DeadLetter != config.DeadLetterNone {
 		lines = append(lines, "a dead letter is stored before the position: after a crash it is stored again only when the window of its stream for ids is over")

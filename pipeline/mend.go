@@ -155,7 +155,7 @@ func (p *pipeline) lookAt(ctx context.Context, src *source) (*jetstream.Consumer
 		return nil, err
 	}
 	if src.was.fence != 0 {
-		if err := p.broker.forgetCheckpoint(ctx, p.name, src.was); err != nil {
+		if err := p.broker.forgetCheckpoint(ctx, p.key, src.was); err != nil {
 			return nil, err
 		}
 		src.was = checkpoint{}

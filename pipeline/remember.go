@@ -57,7 +57,7 @@ func (p *pipeline) recall(ctx context.Context, src *source, id *identity) (mark,
 	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return mark{}, nil, false, nil // what else is wrong shows in a moment
 	}
-	c, err := p.broker.positionOfBatch(ctx, id, p.name, src.stream)
+	c, err := p.broker.positionOfBatch(ctx, id, p.key, src.stream)
 	if err != nil {
 		return mark{}, nil, false, err
 	}
