@@ -17,14 +17,6 @@ type modules struct {
 	trials  map[string]*trial
 }
 
-// wanted is what the configuration asks for: of a plugin on trial the new one.
-func (m modules) wanted(name string) *plugin {
-	if t := m.trials[name]; t != nil {
-		return t.next
-	}
-	return m.plugins[name]
-}
-
 // all are the plugins that are loaded, by name.
 func (m modules) all() map[string][]*plugin {
 	all := map[string][]*plugin{}

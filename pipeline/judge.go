@@ -25,12 +25,12 @@ func (p *tenure) handle(e *entry) {
 		}
 		p.cut()
 	}
-	c := p.chain.pick(e.info.Sequence)
+	c := p.chain.pick(e.info.Sequence, e.failed > 0)
 	for !p.dropped(e) && !c.enter() { // swapped at this very moment
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
-		c = p.chain.pick(e.info.Sequence)
+		c = p.chain.pick(e.info.Sequence, e.failed > 0)
 	}
 	if p.dropped(e) {
 		p.mu.Unlock()

@@ -189,8 +189,9 @@ func (p *pipeline) addSource(ctx context.Context, in input) error {
 
 // handle takes one message from waiting to its settlement.
 func (p *pipeline) handle(s *slot) {
+	again := s.info.Deliveries > 1 || s.before.Failed > 0
 	p.mu.Lock()
-	b, release, c := p.breaker, p.releasing, p.chain.pick(s.info.Sequence)
+	b, release, c := p.breaker, p.releasing, p.chain.pick(s.info.Sequence, again)
 	if !release && !p.admitted(s) {
 		if !p.leaving {
 			p.parked = append(p.parked, s)
@@ -203,7 +204,7 @@ func (p *pipeline) handle(s *slot) {
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
-		release, c = p.releasing, p.chain.pick(s.info.Sequence)
+		release, c = p.releasing, p.chain.pick(s.info.Sequence, again)
 	}
 	p.mu.Unlock()
 	if release {

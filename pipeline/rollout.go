@@ -88,10 +88,10 @@ func (c *chain) beside(canary *chain, trials []*trial) *chain {
 	return c
 }
 
-// pick is the chain for the message at sequence. The same message goes the same
-// way each time: a poisonous one counts against one side.
-func (c *chain) pick(sequence uint64) *chain {
-	if c.canary == nil {
+// pick is the chain for the message at sequence. One that comes again goes
+// through what ran before: a bad module costs a message one attempt, not all.
+func (c *chain) pick(sequence uint64, again bool) *chain {
+	if c.canary == nil || again {
 		return c
 	}
 	// Multiples of the golden ratio are spread evenly: the share is met soon.
@@ -101,10 +101,13 @@ func (c *chain) pick(sequence uint64) *chain {
 	return c
 }
 
-// told counts a verdict for the modules on trial, or for those beside them. A
-// failure of another one's step is not theirs.
+// told counts a verdict on a first attempt for the modules on trial, or for those
+// beside them. A failure of another one's step is not theirs.
 func (w *walk) told(v verdict) {
 	c := w.s.chain
+	if w.s.attempt > 1 {
+		return
+	}
 	for _, t := range c.trials {
 		failed := v.action != actAck
 		if failed && w.step.name != t.plugin && slices.ContainsFunc(c.trials, func(o *trial) bool { return o.plugin == w.step.name }) {
@@ -146,7 +149,7 @@ func (t *trial) judge(now time.Time) string {
 	}
 	n, age := t.newDone, now.Sub(t.begun)
 	worse := n.ratio() > t.oldDone.ratio()+t.rules.MaxFailureRatio
-	state := ""
+	var state string
 	switch {
 	case worse && n.Handled >= rolloutEnough && n.Failed >= rolloutFew:
 		state = RolloutRolledBack

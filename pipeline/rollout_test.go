@@ -224,19 +224,20 @@ func TestTrial_judge(t *testing.T) {
 	}
 }
 
-// TestChain_pick: the share is met, and a message goes the same way each time.
+// TestChain_pick: the share is met, and a message that comes again goes to what
+// ran before.
 func TestChain_pick(t *testing.T) {
 	for _, share := range []float64{0.001, 0.1, 0.5, 1} {
 		c := newChain(&config.Pipeline{}, 1, nil, nil)
 		c.canary, c.share = newChain(&config.Pipeline{}, 1, nil, nil), share
 		n := 0
 		for seq := range uint64(100_000) {
-			got := c.pick(seq)
+			got := c.pick(seq, false)
 			if got == c.canary {
 				n++
 			}
-			if c.pick(seq) != got {
-				t.Fatalf("message %d goes two ways", seq)
+			if c.pick(seq, true) != c {
+				t.Fatalf("message %d goes to the new module again", seq)
 			}
 		}
 		if want := share * 100_000; float64(n) < want*0.98-1 || float64(n) > want*1.02+1 {
@@ -253,7 +254,7 @@ func TestTold(t *testing.T) {
 	canary := newChain(&config.Pipeline{}, 1, steps, nil)
 	main := newChain(&config.Pipeline{}, 1, steps, nil).beside(canary, []*trial{a, b})
 	tell := func(c *chain, at int, act action) {
-		w := &walk{pipe: &walker{name: "p"}, s: &slot{chain: c, src: &source{stream: "S"}}, step: &steps[at]}
+		w := &walk{pipe: &walker{name: "p"}, s: &slot{attempt: 1, chain: c, src: &source{stream: "S"}}, step: &steps[at]}
 		w.told(verdict{action: act, reason: "trap"})
 	}
 	for _, c := range []*chain{canary, main} {

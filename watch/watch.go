@@ -195,7 +195,10 @@ func (w *Watcher) Run(ctx context.Context, changed func(paths []string)) {
 			// Rather a moment later than a look for each of a thousand events.
 			timer.Reset(max(0, hurry-time.Since(last)))
 			continue
-		case <-h.errors():
+		case _, ok := <-h.errors():
+			if !ok {
+				return
+			}
 			continue // the look that is due finds what was lost
 		case <-w.news:
 		case <-timer.C:
