@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/mqrun/mqrun/subject"
 )
 
 // check finds what is wrong between values that are sound one by one.
@@ -87,6 +89,9 @@ func (l *loader) pipeline(c *Config, p *Pipeline) {
 	if p.Commit == "batch" {
 		l.batch(c, p, at)
 	}
+	if p.Partitions > 1 {
+		l.partitions(p, at("partitions"))
+	}
 	if p.Was != "" {
 		l.was(c, p, at("was"))
 	}
@@ -137,4 +142,17 @@ func (l *loader) item(i int, list ...string) []string {
 		return child(list, strconv.Itoa(i))
 	}
 	return list
+}
+
+// partitions keep the order of each subject, so there must be several in one
+// filter: the server splits by that.
+func (l *loader) partitions(p *Pipeline, path []string) {
+	switch {
+	case p.Commit == "batch":
+		l.complain("", "needs commit: each", path...)
+	case p.Order != OrderSubject:
+		l.complain("", fmt.Sprintf("needs order: subject, by which the input is split; without an order all processes share the work anyway, and order: %s cannot be split", p.Order), path...)
+	case len(p.From) > 1 || len(p.From) == 1 && subject.Literal(p.From[0]):
+		l.complain("", "needs one filter with a wildcard in from: the input is split by the subjects that it matches", path...)
+	}
 }

@@ -27,7 +27,7 @@ func good(t *testing.T, yaml string, o config.LoadOptions) *config.Config {
 }
 
 func TestProblemsOfValues(t *testing.T) {
-	for _, prefix := range []string{"breaker", "rollout", "later", "listen", "nats", "not-yaml", "order", "shapes", "subjects"} {
+	for _, prefix := range []string{"breaker", "rollout", "later", "listen", "nats", "not-yaml", "order", "partitions", "shapes", "subjects"} {
 		golden(t, prefix)
 	}
 }

@@ -223,7 +223,6 @@ func notYet() []refusal {
 		{key: "plugins.*.start"},
 		{key: "plugins.*.allow.http"},
 		{key: "plugins.*.allow.files"},
-		{key: "pipelines.*.partitions", values: "[^1].*|1.+"},
 		{key: "pipelines.*.paused", values: "true"},
 		{key: "pipelines.*.reply"},
 		{key: "bridges"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,14 +19,15 @@ const internal = "mqrun.>"
 
 // PurgeBelow removes the stream's messages on subjects that the filters match
 // and whose sequence is below seq, and returns how many it removed. A filter
-// that reaches `mqrun.>` is refused. After an error part of it may be done.
+// that reaches `mqrun.>` is refused, but not one of `mqrun.<stream>.part.>`, where
+// the messages of a stream that is split lie. After an error part of it may be done.
 func PurgeBelow(ctx context.Context, js jetstream.JetStream, stream string, filters []string, seq uint64) (uint64, error) {
 	var n uint64
 	for _, f := range filters {
 		if err := subject.ValidFilter(f); err != nil {
 			return n, fmt.Errorf("purge stream %q: %w: %w", stream, ErrInvalidSubject, err)
 		}
-		if subject.Overlap(f, internal) {
+		if subject.Overlap(f, internal) && !strings.HasPrefix(f, "mqrun."+stream+".part.") {
 			return n, fmt.Errorf("purge stream %q: %w: %q reaches %s", stream, ErrInvalidSubject, f, internal)
 		}
 	}

@@ -42,6 +42,9 @@ type StreamSpec struct {
 	// Declared lets EnsureStream set MaxMsgSize, MaxAge, DuplicateWindow and
 	// Replicas of a stream that exists, too: somebody has written them down.
 	Declared bool
+	// Split stores messages under other subjects, by which they are told apart.
+	// It is set once: EnsureStream never changes one that is there.
+	Split *jetstream.SubjectTransformConfig
 }
 
 // metaKey marks a stream as ours; its value is the store format.
@@ -117,7 +120,14 @@ func ensure(ctx context.Context, js jetstream.JetStream, s StreamSpec) (*jetstre
 	}
 	same := want.MaxBytes == cfg.MaxBytes && want.MaxMsgSize == cfg.MaxMsgSize && want.MaxAge == cfg.MaxAge &&
 		want.Duplicates == cfg.Duplicates && want.Replicas == cfg.Replicas
-	if same && slices.Equal(subjects, cfg.Subjects) {
+	split := s.Split != nil && cfg.SubjectTransform == nil
+	if s.Split != nil && !split && *s.Split != *cfg.SubjectTransform {
+		return nil, fmt.Errorf("it stores %s as %s already", cfg.SubjectTransform.Source, cfg.SubjectTransform.Destination)
+	}
+	if split {
+		want.SubjectTransform = s.Split
+	}
+	if same && !split && slices.Equal(subjects, cfg.Subjects) {
 		return info, nil
 	}
 	want.Subjects = subjects
@@ -153,7 +163,8 @@ func (s StreamSpec) config(maxPayload int64) (jetstream.StreamConfig, error) {
 		Duplicates: s.DuplicateWindow, Replicas: max(s.Replicas, 1),
 		AllowRollup: !s.DenyPurge, DenyPurge: s.DenyPurge, AllowDirect: true,
 		AllowAtomicPublish: true, AllowMsgTTL: true,
-		Metadata: map[string]string{metaKey: strconv.Itoa(Format)},
+		SubjectTransform: s.Split,
+		Metadata:         map[string]string{metaKey: strconv.Itoa(Format)},
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = -1

@@ -74,12 +74,7 @@ func (p *tenure) deliver(pull *mq.Pull, m *nats.Msg) {
 		return
 	}
 	e := p.entries.Get().(*entry)
-	e.src, e.ident, e.msg, e.info, e.subject, e.bytes = p.src, p.src.ident, m, info, m.Subject, int64(len(m.Data))
-	if p.src.redo != "" && m.Subject == p.src.redo {
-		if orig := get(m.Header, hdrSubject); orig != "" {
-			e.subject = orig
-		}
-	}
+	e.src, e.ident, e.msg, e.info, e.subject, e.bytes = p.src, p.src.ident, m, info, p.src.original(m), int64(len(m.Data))
 	p.expect++
 	p.top = info.Sequence
 	p.line = append(p.line, e)

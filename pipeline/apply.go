@@ -132,6 +132,7 @@ func (g *generation) open(ctx context.Context) (err error) {
 	if err := g.m.checkRights(ctx, g.cfg, g.layout); err != nil {
 		return err
 	}
+	g.plan.widen(g.m.pipelines, g.layout.inputs)
 	for _, name := range g.plan.Start {
 		if g.started[name], err = g.openEngine(ctx, name); err != nil {
 			delete(g.started, name)
@@ -260,5 +261,8 @@ func openEngine(ctx context.Context, b *broker, c *chain, inputs []input, out st
 	if c.cfg.Commit == "batch" {
 		return openBatch(ctx, b, c, inputs[0], out, log)
 	}
-	return openPipeline(ctx, b, c, inputs, log)
+	if len(inputs) == 1 && inputs[0].parts > 0 {
+		return openParted(ctx, b, c, inputs[0], log)
+	}
+	return openPipeline(ctx, b, c, inputs, nil, log)
 }

@@ -75,8 +75,8 @@ func (b *broker) forgetCheckpoint(ctx context.Context, pipeline string, c checkp
 }
 
 // rememberedPosition is the one of BucketState, should the durable be gone.
-func rememberedPosition(ctx context.Context, state jetstream.KeyValue, id *identity) (r remembered, ok bool, err error) {
-	e, err := state.Get(ctx, rememberKey(id))
+func rememberedPosition(ctx context.Context, state jetstream.KeyValue, id *identity, key string) (r remembered, ok bool, err error) {
+	e, err := state.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return r, false, nil
 	}

@@ -148,7 +148,8 @@ func firstPosition(ctx context.Context, js jetstream.JetStream, state jetstream.
 	if at, ok, err := positionOfEach(ctx, js, p, in); err != nil || ok {
 		return at, err
 	}
-	r, ok, err := rememberedPosition(ctx, state, newIdentity(p.Key(), in.stream, in.created))
+	id := newIdentity(p.Key(), in.stream, in.created)
+	r, ok, err := rememberedPosition(ctx, state, id, rememberKey(id, p.Key(), durable(p.Key())))
 	switch {
 	case err != nil:
 		return 0, err

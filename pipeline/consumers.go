@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -37,7 +36,7 @@ func Durables(ctx context.Context, js jetstream.JetStream, known func(pipeline s
 		}
 		list := st.ListConsumers(ctx)
 		for c := range list.Info() {
-			name, ours := strings.CutPrefix(c.Config.Durable, durable(""))
+			name, ours := pipelineOf(c.Config.Durable)
 			if !ours {
 				continue
 			}

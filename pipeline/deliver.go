@@ -30,12 +30,7 @@ func (p *pipeline) deliver(src *source, m *nats.Msg) {
 	s.mu.Lock()
 	s.state, s.src, s.ident, s.msg, s.reply, s.info = waiting, src, ident, m, m.Reply, info
 	s.known = before
-	s.subject = m.Subject
-	if src.redo != "" && m.Subject == src.redo {
-		if orig := get(m.Header, hdrSubject); orig != "" {
-			s.subject = orig
-		}
-	}
+	s.subject = src.original(m)
 	s.clock = p.now()
 	s.bytes = int64(len(m.Data))
 	bytes := s.bytes
@@ -91,7 +86,7 @@ func (p *pipeline) stillAtWork(src *source, m *nats.Msg, info mq.AckInfo) bool {
 // flight or too much waits behind held keys, and lets them go on after. p.mu is
 // held.
 func (p *pipeline) throttle() {
-	hold := p.stuck > 0 || p.bytes > maxInFlightBytes/2 || p.crowded() || p.shut()
+	hold := p.stuck > 0 || p.bytes > p.mostBytes()/2 || p.crowded() || p.shut()
 	for _, src := range p.sources {
 		src.pull.Pause(hold || src.recovering())
 	}

@@ -215,6 +215,8 @@ func (e explainer) order() string {
 	switch o := e.p.Order; {
 	case o == config.OrderStrict:
 		return "one message at a time, in the stream's order"
+	case o == config.OrderSubject && e.p.Partitions > 1:
+		return fmt.Sprintf("messages of one subject one after the other, in %d parts that the processes share out; a retry holds back its own subject alone", e.p.Partitions)
 	case o == config.OrderSubject:
 		return "messages of one subject one after the other; a retry holds back its own subject alone"
 	case strings.HasPrefix(o, config.OrderHeader):

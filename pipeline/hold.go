@@ -76,7 +76,7 @@ func (p *pipeline) postpone(s *slot, delay time.Duration) {
 // crowded reports whether so much waits behind held keys that nothing more is
 // pulled: half of what may be in flight is left for the others.
 func (p *pipeline) crowded() bool {
-	return p.lanes != nil && p.lanes.behind() > p.chain.cfg.MaxInFlight/2
+	return p.lanes != nil && p.lanes.behind() > p.most()/2
 }
 
 // queueUp lets a message stand in line, and hands it to a worker when it is

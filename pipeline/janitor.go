@@ -78,10 +78,7 @@ func (m *Manager) tidy(ctx context.Context, info *jetstream.StreamInfo, ckpts []
 	readers = append(readers, ckpts...)
 	full := info.Config.MaxBytes > 0 && float64(info.State.Bytes) > highWater*float64(info.Config.MaxBytes)
 	keep := max(2*info.Config.Duplicates, m.keepOf(info.Config.Name))
-	for _, f := range info.Config.Subjects {
-		if subject.Overlap(f, "mqrun.>") {
-			continue
-		}
+	for _, f := range purgeable(&info.Config) {
 		floor, read := floorOf(readers, f)
 		end, age := floor+1, keep
 		switch {
@@ -111,6 +108,25 @@ func (m *Manager) tidy(ctx context.Context, info *jetstream.StreamInfo, ckpts []
 		}
 	}
 	return nil
+}
+
+// purgeable are the filters of a stream's messages that are not mqrun's own. Of
+// what the stream is split by, they are in the parts.
+func purgeable(c *jetstream.StreamConfig) []string {
+	var all []string
+	for _, f := range c.Subjects {
+		if subject.Overlap(f, "mqrun.>") {
+			continue
+		}
+		all = append(all, f)
+		if t := c.SubjectTransform; parts(c.Name, t) > 0 && subject.Overlap(f, t.Source) {
+			if subject.Covers(f, t.Source) {
+				f = t.Source
+			}
+			all = append(all, anyPart(c.Name, f))
+		}
+	}
+	return all
 }
 
 func (m *Manager) keepOf(stream string) time.Duration {

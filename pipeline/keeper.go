@@ -27,6 +27,7 @@ func (p *pipeline) tick(now time.Time, scratch []*slot) []*slot {
 
 // keep looks after one slot. s.mu is held.
 func (p *pipeline) keep(s *slot, now time.Time) {
+	fenced := p.fenced(now)
 	switch s.state { //nolint:exhaustive // nothing else asks for anything
 	case free:
 		return
@@ -38,6 +39,10 @@ func (p *pipeline) keep(s *slot, now time.Time) {
 	case delayed:
 		p.arm(s, now)
 	case publishing:
+		if fenced {
+			p.forsake(s)
+			return
+		}
 		for k := range s.pubs {
 			pub := &s.pubs[k]
 			switch {
@@ -49,7 +54,7 @@ func (p *pipeline) keep(s *slot, now time.Time) {
 	}
 	// One extension that fails must not be the last one: the clock is only
 	// moved when it was sent.
-	if now.Sub(s.clock) >= p.ackWait(s)/3 && !s.ident.gone.Load() && p.broker.out.Publish(s.reply, progressBody) == nil {
+	if now.Sub(s.clock) >= p.ackWait(s)/3 && !fenced && !s.ident.gone.Load() && p.broker.out.Publish(s.reply, progressBody) == nil {
 		s.clock = now
 	}
 }

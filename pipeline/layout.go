@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/mqrun/mqrun/config"
 	"github.com/mqrun/mqrun/mq"
 	"github.com/mqrun/mqrun/subject"
@@ -19,7 +21,8 @@ type held struct {
 	ours     bool
 	created  time.Time
 	maxMsg   int64
-	queue    bool // what is acked is gone
+	queue    bool                              // what is acked is gone
+	split    *jetstream.SubjectTransformConfig // of ours
 }
 
 // layout says which stream holds which subject, and where each pipeline reads.
@@ -47,6 +50,7 @@ type planner struct {
 	have     []held
 	names    []string            // in the order of their first subject
 	subjects map[string][]string // stream -> subjects to hold
+	splits   map[string]*jetstream.SubjectTransformConfig
 	problems config.Problems
 }
 
@@ -54,7 +58,7 @@ type planner struct {
 // holds it, else where `streams` says, else into MQRUN, MQRUN_<PIPELINE> or
 // MQRUN_DLQ.
 func planLayout(cfg *config.Config, have []held, maxBytes, maxPayload int64) (layout, config.Problems) {
-	p := &planner{cfg: cfg, have: have, subjects: map[string][]string{}}
+	p := &planner{cfg: cfg, have: have, subjects: map[string][]string{}, splits: map[string]*jetstream.SubjectTransformConfig{}}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Streams)) {
 		for _, s := range cfg.Streams[name].Subjects {
 			p.hold(name, s, "streams", name, "subjects")
@@ -91,6 +95,12 @@ func planLayout(cfg *config.Config, have []held, maxBytes, maxPayload int64) (la
 		if cfg.Pipelines[name].Commit == "batch" {
 			l.outputs[name] = p.batchOutput(cfg.Pipelines[name], l.inputs[name])
 		}
+	}
+	for _, name := range names {
+		p.split(cfg.Pipelines[name], l.inputs[name])
+	}
+	for _, name := range names {
+		p.widen(cfg.Pipelines[name], l.inputs[name])
 	}
 	l.streams = p.specs(maxBytes, maxPayload)
 	return l, p.problems
@@ -267,6 +277,7 @@ func (p *planner) specs(maxBytes, maxPayload int64) []mq.StreamSpec {
 			Name: name, Subjects: append(slices.Clone(p.subjects[name]), "mqrun."+name+".>"),
 			MaxMsgSize: p.maxMsg(name, maxPayload), MaxBytes: budget.Output,
 		}
+		spec.Split = p.splits[name]
 		switch name {
 		case mq.StreamName():
 			spec.MaxBytes = budget.Input

@@ -42,8 +42,8 @@ func openLeases(ctx context.Context, js jetstream.JetStream, maxBytes int64, rep
 }
 
 // lease is the right to run something, taken for a few seconds at a time. It
-// saves work and keeps order; it is no fence: a process that stood still can
-// find out too late that it has lost it. held may be called concurrently with
+// saves work and keeps order; it is a fence as far as its holder looks at the
+// clock: between that look and the server a process can still stand still. held may be called concurrently with
 // the others, which take turns. A request that was sent is waited for, whatever
 // becomes of ctx: a lease that nobody knows of is in the way for its whole time.
 type lease struct {
@@ -66,7 +66,8 @@ type leaseRecord struct {
 func (l *lease) held(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return now.Before(l.until)
+	// By both clocks: one may stand still while the machine does.
+	return now.Before(l.until) && now.Round(0).Before(l.until.Round(0))
 }
 
 func (l *lease) set(rev uint64, until time.Time) {

@@ -247,6 +247,9 @@ func (m *Manager) makeStreams(ctx context.Context, cfg *config.Config) (layout, 
 	if problems != nil {
 		return layout{}, problems
 	}
+	if err := widenReaders(ctx, m.broker.js, cfg, l); err != nil {
+		return layout{}, err
+	}
 	for i := range l.streams {
 		spec := &l.streams[i]
 		if spec.Replicas == 0 {
@@ -282,6 +285,9 @@ func heldStreams(ctx context.Context, js jetstream.JetStream, maxPayload int64) 
 	list := js.ListStreams(ctx)
 	for info := range list.Info() {
 		h := held{name: info.Config.Name, subjects: info.Config.Subjects, created: info.Created, maxMsg: int64(info.Config.MaxMsgSize), ours: mq.Ours(&info.Config), queue: info.Config.Retention != jetstream.LimitsPolicy}
+		if t := info.Config.SubjectTransform; parts(h.name, t) > 0 {
+			h.split = t
+		}
 		if h.maxMsg <= 0 {
 			h.maxMsg = maxPayload
 		}

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -89,12 +90,14 @@ func (m *Manager) Pending(ctx context.Context) map[string]uint64 {
 	pending := map[string]uint64{}
 	for _, e := range m.running() {
 		var name string
-		consumers := map[string]string{} // by stream
+		consumers := map[string]string{} // with their streams
 		switch p := e.(type) {
-		case *pipeline:
-			name = p.name
-			for _, src := range p.sources {
-				consumers[src.stream] = src.consumer
+		case *pipeline, *parted:
+			for _, p := range pipelines(e) {
+				name = p.name
+				for _, src := range p.sources {
+					consumers[src.stream+" "+src.consumer] = src.stream
+				}
 			}
 		case *batch:
 			t := p.current()
@@ -102,17 +105,16 @@ func (m *Manager) Pending(ctx context.Context) map[string]uint64 {
 				continue
 			}
 			t.mu.Lock()
-			name, consumers[t.in.stream] = p.name, t.consumer
+			name, consumers[t.in.stream+" "+t.consumer] = p.name, t.in.stream
 			t.mu.Unlock()
 		}
 		n, ok := uint64(0), true
-		for stream, consumer := range consumers {
-			c, err := m.broker.js.Consumer(ctx, stream, consumer)
+		for place, stream := range consumers {
+			c, err := m.broker.js.Consumer(ctx, stream, strings.TrimPrefix(place, stream+" "))
 			if err != nil {
 				ok = false
 				break
 			}
-			n += c.CachedInfo().NumPending
 		}
 		if ok {
 			pending[name] = n

@@ -120,7 +120,7 @@ func (p *pipeline) lookAt(ctx context.Context, src *source) (*jetstream.Consumer
 	running := !known.made.IsZero()
 	p.mu.Unlock()
 
-	want := consumerConfig(p.chain.cfg, src.filters)
+	want := p.consumerOf(src)
 	if anew && want.DeliverPolicy != jetstream.DeliverByStartTimePolicy {
 		want.DeliverPolicy, want.OptStartSeq = jetstream.DeliverAllPolicy, 0 // all that it holds is new to us
 	}
@@ -171,7 +171,7 @@ func (p *pipeline) lookAt(ctx context.Context, src *source) (*jetstream.Consumer
 	if missing := info.Delivered.Stream - min(last, info.Delivered.Stream); missing > 0 {
 		p.lostEnd(mq.Loss{Stream: src.stream, Delivered: info.Delivered.Stream, Last: last})
 		rewound = append(rewoundOf(info), last)
-		want = startAt(consumerConfig(p.chain.cfg, src.filters), min(info.AckFloor.Stream, last)+1, rewound)
+		want = startAt(p.consumerOf(src), min(info.AckFloor.Stream, last)+1, rewound)
 		if err := js.DeleteConsumer(ctx, src.stream, src.consumer); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return nil, fmt.Errorf("consumer %s on stream %s: %w", src.consumer, src.stream, err)
 		}

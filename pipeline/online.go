@@ -162,7 +162,14 @@ func (k *comparison) stream(spec mq.StreamSpec) {
 	if spec.MaxBytes > 0 && spec.MaxBytes != c.MaxBytes {
 		k.add(ChangeSet, what, "", "max_bytes goes from %d to %d", c.MaxBytes, spec.MaxBytes)
 	}
+	if spec.Split != nil && c.SubjectTransform == nil {
+		k.add(ChangeSet, what, "", "is split by subject: what comes on %s is stored as %s from then on; consumers that are not mqrun's have to read that", spec.Split.Source, spec.Split.Destination)
+	}
 	differs := func(key, flag string, is, wanted any) {
+		if spec.Declared {
+			k.add(ChangeSet, what, "", "%s goes from %v to %v", key, is, wanted)
+			return
+		}
 		k.add(ChangeDiffer, what, fmt.Sprintf("to change it: nats stream edit %s %s", spec.Name, flag), "has %s %v where the configuration has %v, and is left so", key, is, wanted)
 	}
 	if n := max(spec.Replicas, 1); n != max(c.Replicas, 1) {
@@ -173,13 +180,13 @@ func (k *comparison) stream(spec mq.StreamSpec) {
 		return
 	}
 	if s.MaxAge != c.MaxAge {
-		differs("max_age", "--max-age="+s.MaxAge.String(), c.MaxAge, s.MaxAge)
+		differs("max_age", "", c.MaxAge, s.MaxAge)
 	}
 	if s.DuplicateWindow > 0 && s.DuplicateWindow != c.Duplicates {
-		differs("duplicate_window", "--dupe-window="+s.DuplicateWindow.String(), c.Duplicates, s.DuplicateWindow)
+		differs("duplicate_window", "", c.Duplicates, s.DuplicateWindow)
 	}
 	if s.MaxMsgSize > 0 && s.MaxMsgSize != int64(c.MaxMsgSize) {
-		differs("max_msg_size", fmt.Sprintf("--max-msg-size=%d", s.MaxMsgSize), c.MaxMsgSize, s.MaxMsgSize)
+		differs("max_msg_size", "", c.MaxMsgSize, s.MaxMsgSize)
 	}
 }
 
@@ -217,9 +224,23 @@ func (k *comparison) consumers(ctx context.Context) error {
 			if err := k.consumer(ctx, in.stream, consumerConfig(p, in.filters)); err != nil {
 				return err
 			}
+			for n := range in.parts {
+				c := consumerConfig(p, []string{partFilter(in.stream, in.parts, n, p.From[0])})
+				c.Durable = partDurable(p.Key(), in.parts, n)
+				if err := k.consumer(ctx, in.stream, c); err != nil {
+					return err
+				}
+			}
 		}
 	}
-	all, err := Durables(ctx, k.js, func(name string) bool { return k.cfg.Pipelines[name] != nil })
+	all, err := Durables(ctx, k.js, func(key string) bool {
+		for _, p := range k.cfg.Pipelines {
+			if p.Key() == key {
+				return true
+			}
+		}
+		return false
+	})
 	if err != nil {
 		return err
 	}

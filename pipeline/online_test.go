@@ -84,8 +84,8 @@ func TestCompareTellsWhatRunWouldDo(t *testing.T) {
 		"set consumer mqrun-p on stream ORDERS: ack_wait goes from 30s to 5s",
 		use,
 		"add stream SEEN: adds the subjects heard.>",
-		"differ stream SEEN: has max_age 0s where the configuration has 1h0m0s, and is left so; to change it: nats stream edit SEEN --max-age=1h0m0s",
-		"differ stream SEEN: has duplicate_window 1m0s where the configuration has 2m0s, and is left so; to change it: nats stream edit SEEN --dupe-window=2m0s",
+		"set stream SEEN: max_age goes from 0s to 1h0m0s",
+		"set stream SEEN: duplicate_window goes from 1m0s to 2m0s",
 	)
 	renamed := strings.Replace(onlineYAML, "  p: {", "  q: { dead_letter: none,", 1)
 	got := strings.Join(r.compare(renamed), "\n")

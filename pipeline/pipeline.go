@@ -56,6 +56,7 @@ type pipeline struct {
 	slots    *slots
 	lanes    *lanes // nil: no order
 	lease    *lease // of an ordered pipeline
+	part     *part  // of one with partitions; nil: it is whole
 	attempts attempts
 	sources  []*source
 	replies  *nats.Subscription
@@ -81,6 +82,7 @@ type pipeline struct {
 	leading    sync.WaitGroup
 	retire     context.CancelFunc // ends leading
 	active     bool               // this process has the lease
+	giving     bool               // it is given to another process once nothing is in flight
 	broken     error              // why it has to be taken anew
 	holder     string             // who has it
 	standbyErr error              // why it could not be taken
@@ -98,8 +100,8 @@ type counts struct {
 }
 
 // openPipeline makes the consumers and loads the attempts; begin pulls.
-func openPipeline(ctx context.Context, b *broker, c *chain, inputs []input, log *slog.Logger) (*pipeline, error) {
-	p := newPipeline(b, c, log)
+func openPipeline(ctx context.Context, b *broker, c *chain, inputs []input, pt *part, log *slog.Logger) (*pipeline, error) {
+	p := newPipeline(b, c, pt, log)
 	if err := p.open(ctx, inputs); err != nil {
 		p.close()
 		return nil, err
@@ -120,12 +122,28 @@ func (p *pipeline) begin() {
 }
 
 // share is what each input may have in flight.
-func (p *pipeline) share() int { return max(1, p.chain.cfg.MaxInFlight/len(p.sources)) }
+func (p *pipeline) share() int { return max(1, p.most()/len(p.sources)) }
 
-func newPipeline(b *broker, c *chain, log *slog.Logger) *pipeline {
+// most is how much may be in flight: a part has its part of that.
+func (p *pipeline) most() int {
+	if p.part == nil {
+		return p.chain.cfg.MaxInFlight
+	}
+	return (p.chain.cfg.MaxInFlight + p.part.of - 1) / p.part.of
+}
+
+// mostBytes is the same for bytes.
+func (p *pipeline) mostBytes() int64 {
+	if p.part == nil {
+		return maxInFlightBytes
+	}
+	return int64(maxInFlightBytes / p.part.of)
+}
+
+func newPipeline(b *broker, c *chain, pt *part, log *slog.Logger) *pipeline {
 	p := &pipeline{
 		walker: newWalker(c.cfg, b, log),
-		slots:  &slots{}, chain: c,
+		slots:  &slots{}, chain: c, part: pt,
 		empty: make(chan struct{}),
 		lost:  map[string]string{}, denied: map[string]time.Time{},
 	}
@@ -148,7 +166,11 @@ func (p *pipeline) open(ctx context.Context, inputs []input) error {
 		if err != nil {
 			return fmt.Errorf("pipeline %s: %w", p.name, err)
 		}
-		p.lease = p.broker.lease(kv, p.key)
+		key := p.key
+		if p.part != nil {
+			key = partKey(p.key, p.part.of, p.part.n)
+		}
+		p.lease = p.broker.lease(kv, key)
 	}
 	if p.replies, err = p.broker.out.Subscribe(p.inbox+".*.*.*", p.reply); err != nil {
 		return fmt.Errorf("pipeline %s: subscribe to replies: %w", p.name, err)
@@ -169,14 +191,21 @@ func (p *pipeline) open(ctx context.Context, inputs []input) error {
 
 func (p *pipeline) addSource(ctx context.Context, in input) error {
 	src := &source{stream: in.stream, filters: in.filters, redo: in.redo, consumer: durable(p.key), ident: newIdentity(p.key, in.stream, in.created)}
+	if p.part != nil {
+		src.consumer = partDurable(p.key, p.part.of, p.part.n)
+	} else if in.split {
+		if err := p.neverSplit(ctx, in.stream); err != nil {
+			return err
+		}
+	}
 	info, err := p.restore(ctx, src)
 	if err != nil {
 		return err
 	}
 	src.pull, err = mq.NewPull(p.broker.in, mq.PullConfig{
 		Stream: in.stream, Consumer: info.Name,
-		Batch:    max(1, p.chain.cfg.MaxInFlight/4),
-		MaxBytes: max(maxInFlightBytes/4, 2*in.maxMsg),
+		Batch:    max(1, p.most()/4),
+		MaxBytes: max(p.mostBytes()/4, 2*in.maxMsg),
 		Deliver:  func(m *nats.Msg) { p.deliver(src, m) },
 		Lost:     func(err error) { p.sourceLost(src, err) },
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,7 +25,9 @@ type remembered struct {
 	At      time.Time   `json:"at"`
 }
 
-func rememberKey(id *identity) string { return "position." + id.key }
+func rememberKey(id *identity, pipeline, consumer string) string {
+	return "position." + id.key + strings.TrimPrefix(consumer, durable(pipeline)) // _parts_part, of a part
+}
 
 // remember writes down where the pipeline is in an input. Nobody waits for it:
 // it is out of date a moment later anyhow.
@@ -39,7 +42,7 @@ func (p *pipeline) remember(src *source) {
 	for _, run := range k.done[:min(len(k.done), rememberedRuns)] {
 		r.Done = append(r.Done, [2]uint64{run.first, run.last})
 	}
-	key := rememberKey(src.ident)
+	key := rememberKey(src.ident, p.key, src.consumer)
 	p.mu.Unlock()
 	body, err := json.Marshal(r)
 	if err == nil {
@@ -57,16 +60,18 @@ func (p *pipeline) recall(ctx context.Context, src *source, id *identity) (mark,
 	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return mark{}, nil, false, nil // what else is wrong shows in a moment
 	}
-	c, err := p.broker.positionOfBatch(ctx, id, p.key, src.stream)
-	if err != nil {
-		return mark{}, nil, false, err
+	var c checkpoint
+	if p.part == nil {
+		if c, err = p.broker.positionOfBatch(ctx, id, p.key, src.stream); err != nil {
+			return mark{}, nil, false, err
+		}
 	}
 	if c.fence != 0 {
 		src.was = c
 		p.log.Info("the pipeline goes on where it was with commit: batch", "stream", src.stream, "settled", c.Sequence)
 		return mark{floor: c.Sequence, top: c.Sequence}, nil, true, nil
 	}
-	r, ok, err := rememberedPosition(ctx, p.broker.state, id)
+	r, ok, err := rememberedPosition(ctx, p.broker.state, id, rememberKey(id, p.key, src.consumer))
 	if err != nil || !ok {
 		return mark{}, nil, false, err
 	}
@@ -93,7 +98,7 @@ func RemoveDurable(ctx context.Context, js jetstream.JetStream, d Durable) error
 		return nil
 	}
 	if err == nil {
-		err = kv.Purge(ctx, rememberKey(newIdentity(d.Pipeline, d.Stream, st.CachedInfo().Created)))
+		err = kv.Purge(ctx, rememberKey(newIdentity(d.Pipeline, d.Stream, st.CachedInfo().Created), d.Pipeline, d.Name))
 	}
 	if err != nil {
 		return fmt.Errorf("forget the position of %s in stream %s: %w", d.Pipeline, d.Stream, err)

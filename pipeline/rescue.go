@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -73,7 +74,7 @@ func (r *rescuer) advice(m *nats.Msg) {
 		r.m.o.Logger.Warn("advisory not understood", "subject", m.Subject, "error", err)
 		return
 	}
-	name, ours := strings.CutPrefix(a.Consumer, durable(""))
+	name, ours := pipelineOf(a.Consumer)
 	if !ours {
 		return
 	}
@@ -191,10 +192,9 @@ func (r *rescuer) save(ctx context.Context, g givenUp) error {
 			return err
 		}
 	}
-	if e, _ := r.m.known(g.pipeline); e != nil {
-		if p, ok := e.(*pipeline); ok {
-			p.counts.died(g.reason)
-		}
+	e, _ := r.m.known(g.pipeline)
+	if ps := pipelines(e); ps != nil {
+		ps[0].counts.died(g.reason)
 	}
 	log.Error("message given up by the server; dead letter to "+cfg.DeadLetter, "error", g.why)
 	return nil
@@ -204,12 +204,10 @@ func (r *rescuer) publish(ctx context.Context, cfg *config.Pipeline, src *source
 	if cfg.DeadLetter == config.DeadLetterNone {
 		return nil
 	}
+	msg := &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}
 	s := &slot{
-		src: src, ident: src.ident, subject: m.Subject, msg: &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data},
+		src: src, ident: src.ident, subject: src.original(msg), msg: msg,
 		info: mq.AckInfo{Stream: g.stream, Sequence: g.sequence, Deliveries: g.deliveries, Time: m.Time},
-	}
-	if orig := get(m.Header, hdrSubject); orig != "" && m.Subject == src.redo {
-		s.subject = orig
 	}
 	a := attempts{kv: r.m.broker.attempts}
 	before, err := a.of(ctx, src.ident, g.sequence, 2)
@@ -245,26 +243,33 @@ func (m *Manager) known(key string) (engine, *config.Pipeline) {
 // knows of losses of the stream.
 func (m *Manager) identity(pipe, stream string, created time.Time) *identity {
 	e, _ := m.known(pipe)
-	if p, ok := e.(*pipeline); ok {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, src := range p.sources {
-			if src.stream == stream && src.ident.made.Equal(created) {
-				return src.ident
-			}
+	for _, p := range pipelines(e) {
+		if id := p.identityIn(stream, created); id != nil {
+			return id
 		}
 	}
 	return newIdentity(pipe, stream, created)
+}
+
+func (p *pipeline) identityIn(stream string, created time.Time) *identity {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, src := range p.sources {
+		if src.stream == stream && src.ident.made.Equal(created) {
+			return src.ident
+		}
+	}
+	return nil
 }
 
 // atWork reports whether a message that the server gave up is still in a slot
 // of ours. It may yet be acked; when it is given back instead, again is called.
 func (m *Manager) atWork(g givenUp, again func(givenUp)) bool {
 	e, _ := m.known(g.pipeline)
-	p, ok := e.(*pipeline)
-	if !ok {
-		return false
-	}
+	return slices.ContainsFunc(pipelines(e), func(p *pipeline) bool { return p.atWork(g, again) })
+}
+
+func (p *pipeline) atWork(g givenUp, again func(givenUp)) bool {
 	for _, src := range p.sources {
 		if src.stream != g.stream {
 			continue

@@ -56,13 +56,19 @@ func missingRights(r *mq.Rights, cfg *config.Config, l layout) config.Problems {
 			publish(p.DeadLetter, "pipelines", name, "dead_letter")
 		}
 		for _, in := range l.inputs[name] {
-			consumer := durable(p.Key())
-			if p.Commit == "batch" {
-				consumer = "*"
-			} else {
-				publish("$JS.ACK."+in.stream+"."+consumer+".>", "pipelines", name, "from")
+			consumers := []string{durable(p.Key())}
+			for n := range in.parts {
+				consumers = append(consumers, partDurable(p.Key(), in.parts, n))
 			}
-			publish("$JS.API.CONSUMER.MSG.NEXT."+in.stream+"."+consumer, "pipelines", name, "from")
+			if p.Commit == "batch" {
+				consumers = []string{"*"}
+			}
+			for _, c := range consumers {
+				if c != "*" {
+					publish("$JS.ACK."+in.stream+"."+c+".>", "pipelines", name, "from")
+				}
+				publish("$JS.API.CONSUMER.MSG.NEXT."+in.stream+"."+c, "pipelines", name, "from")
+			}
 		}
 	}
 	return ps.Sort()

@@ -174,6 +174,9 @@ func (p *pipeline) release(s *slot) { p.giveBack(s, minDelay) }
 // send publishes the k-th message of a slot. s.mu is held.
 func (p *pipeline) send(s *slot, k int, now time.Time) {
 	pub := &s.pubs[k]
+	if p.fenced(now) {
+		return // the keeper forsakes it
+	}
 	s.twice = s.twice || !pub.sent.IsZero()
 	s.out = nats.Msg{Subject: pub.subject, Reply: p.replySubject(s, k), Header: pub.header, Data: pub.data}
 	if err := p.broker.out.PublishMsg(&s.out); err != nil {

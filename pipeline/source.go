@@ -118,4 +118,6 @@ type input struct {
 	filters []string
 	redo    string
 	maxMsg  int64 // largest message that the stream takes
+	parts   int   // into which the pipeline splits the stream; 0: it does not
+	split   bool  // the stream is, for other pipelines
 }
