@@ -25,6 +25,6 @@
 //
 // Order is kept from one input stream to the output stream, across stops,
 // crashes and lost connections, and as long as no more is unacked than twice
-// max_in_flight. A process that stands still for longer than its lease may
-// publish once more what it had in work; the ids drop that as duplicates.
+// max_in_flight. A process that has lost its lease forsakes what it has in
+// work; the next one gets that again after ack_wait.
 package pipeline
