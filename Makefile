@@ -41,7 +41,7 @@ DISK = disk
 chaos-short: build ## try to break the delivery, a minute at most for each way and seed
 	@$(GO) build -o bin/chaos ./test/chaos
 	@for round in 1 2 3; do bin/chaos -short kill || exit 1; done
-	@bin/chaos -short cluster partitions slow network answers operator damage $(DISK) stop reload
+	@bin/chaos -short cluster slow network answers operator damage $(DISK) stop reload
 	@bin/chaos -short -commit batch kill cluster network operator $(DISK) stop reload
 
 chaos: build ## the same for longer, about an hour
