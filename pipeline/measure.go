@@ -115,6 +115,7 @@ func (m *Manager) Pending(ctx context.Context) map[string]uint64 {
 				ok = false
 				break
 			}
+			n += c.CachedInfo().NumPending
 		}
 		if ok {
 			pending[name] = n

@@ -66,7 +66,6 @@ func scenarios() []scenario {
 	return []scenario{
 		{"kill", 3, 50, false, kill},
 		{"cluster", 2, 30, false, cluster},
-		{"partitions", 2, 20, false, partitions},
 		{"slow", 1, 20, false, slow},
 		{"network", 3, 60, false, network},
 		{"answers", 1, 30, true, answers},
