@@ -80,7 +80,7 @@ func (l *load) publish() error {
 	l.mu.Lock()
 	id := len(l.sent)
 	l.mu.Unlock()
-	f, err := l.js.PublishAsync("ingest.load", fmt.Appendf(nil, "%d %d", id, time.Now().UnixNano()))
+	f, err := l.js.PublishAsync("ingest.load", fmt.Appendf(nil, "%d %d", id, time.Now().UnixNano()), jetstream.WithStallWait(time.Minute))
 	if err != nil {
 		return err
 	}
